@@ -59,7 +59,7 @@ def pytorch(
 ) -> Call:
     heads, shared, *_, algorithm = case
     torch.set_num_threads(threads)
-    factors = [each.clone().requires_grad_(backward) for each in tensors.values()]
+    factors = [tensor.clone().requires_grad_(backward) for tensor in tensors.values()]
 
     def run() -> Any:
         return torch.nn.functional.scaled_dot_product_attention(
@@ -80,15 +80,15 @@ def openvino(
     from openvino import opset13
 
     heads, shared, *_, algorithm = case
-    given: list[Any] = []
+    values: list[Any] = []
     narrow = tensors["queries"].dtype is torch.bfloat16
     kind = ov.Type.bf16 if narrow else ov.Type.f32
-    for name, each in tensors.items():
-        whole = each if name == "queries" else each.repeat_interleave(heads // shared, dim=1)
+    for name, tensor in tensors.items():
+        whole = tensor if name == "queries" else tensor.repeat_interleave(heads // shared, dim=1)
         array = whole.view(torch.uint16).numpy() if narrow else whole.numpy()
         array = np.ascontiguousarray(array)
-        given.append(ov.Tensor(array, ov.Shape(array.shape), kind) if narrow else ov.Tensor(array))
-    places = [opset13.parameter(each.shape, kind) for each in given]
+        values.append(ov.Tensor(array, ov.Shape(array.shape), kind) if narrow else ov.Tensor(array))
+    places = [opset13.parameter(each.shape, kind) for each in values]
     node = opset13.scaled_dot_product_attention(*places, causal=algorithm == "causal")
     config = {
         "INFERENCE_NUM_THREADS": threads,
@@ -97,26 +97,26 @@ def openvino(
     }
     model = ov.Model([node], places, "attention")
     request = ov.Core().compile_model(model, "CPU", config).create_infer_request()
-    return lambda: request.infer(given, share_inputs=True, share_outputs=True)
+    return lambda: request.infer(values, share_inputs=True, share_outputs=True)
 
 
-def row(torch: Any, case: tuple[Any, ...], kind: str, given: argparse.Namespace) -> str:
+def row(torch: Any, case: tuple[Any, ...], kind: str, values: argparse.Namespace) -> str:
     """A row of the table."""
     heads, shared, rows, keys, size, algorithm = case
     type = torch.bfloat16 if kind == "bf16" else torch.float32
     shapes = {"queries": (heads, rows), "keys": (shared, keys), "values": (shared, keys)}
     tensors = {name: torch.randn(1, *shape, size).to(type) for name, shape in shapes.items()}
     sides = {"tilewright": ours, "PyTorch": pytorch}
-    if not given.gradients:
+    if not values.gradients:
         sides["OpenVINO"] = openvino
     calls: dict[str, Call] = {}
     for name, side in sides.items():
         try:
-            calls[name] = side(torch, case, tensors, given.threads, given.gradients)
+            calls[name] = side(torch, case, tensors, values.threads, values.gradients)
         except (ImportError, RuntimeError) as error:
             print(f"{name}: {error}", file=sys.stderr)
-    times = measure(calls, seconds=given.seconds, threads=given.threads).times
-    middle = {name: each.median for name, each in times.items()}
+    times = measure(calls, seconds=values.seconds, threads=values.threads).times
+    middle = {name: time.median for name, time in times.items()}
     columns = [
         f"{1e3 * middle[name]:.3f} ({1e3 * times[name].best:.3f})" if name in times else ""
         for name in sides
@@ -139,19 +139,19 @@ def main() -> int:
     parser.add_argument("--match", default="")
     parser.add_argument("--types", default="f32,bf16")
     parser.add_argument("--gradients", action="store_true")
-    given = parser.parse_args()
+    args = parser.parse_args()
     import torch
 
-    peers = ["PyTorch"] if given.gradients else ["PyTorch", "OpenVINO"]
+    peers = ["PyTorch"] if args.gradients else ["PyTorch", "OpenVINO"]
     columns = [f"{name}, ms" for name in peers] + [f"to {name}" for name in peers]
     titles = ["case", "tilewright, ms", *columns, "GB/s"]
     print("| " + " | ".join(titles) + " |")
     print("| --- |" + " ---: |" * (len(titles) - 1))
     for case in CASES:
-        for kind in given.types.split(","):
+        for kind in args.types.split(","):
             text = "x".join(map(str, case))
-            if given.match in text and not (given.gradients and case[2] == 1):
-                print(row(torch, case, kind, given), flush=True)
+            if args.match in text and not (args.gradients and case[2] == 1):
+                print(row(torch, case, kind, args), flush=True)
     return 0
 
 

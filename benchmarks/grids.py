@@ -102,14 +102,14 @@ def main() -> int:
                 title = f"{target} {loaded.driver} {problem.descriptor()}"
                 try:
                     op = Case(problem).op()
-                    found = list(parts(compile_kernel(op, target).schedule.kernel.body))
+                    result = list(parts(compile_kernel(op, target).schedule.kernel.body))
                 except TilewrightError as error:
                     print(f"{title}: {error.what}", flush=True)
                     marked += 1
                     continue
-                few = any(is_few(machine, part) for part in found)
+                few = any(is_few(machine, part) for part in result)
                 marked += few
-                counts = " ".join(f"{each.items}/{each.steps}" for each in found)
+                counts = " ".join(f"{each.items}/{each.steps}" for each in result)
                 print(f"{title}: {counts}{' few' if few else ''}", flush=True)
     print(f"{marked} marked")
     return 1 if marked else 0

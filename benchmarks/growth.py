@@ -74,7 +74,7 @@ def network(computes: int, different: int, rows: int = 32) -> Any:
     return built(max(1, computes // one))
 
 
-def phases(computes: int, different: int, given: argparse.Namespace) -> dict[str, float]:
+def phases(computes: int, different: int, values: argparse.Namespace) -> dict[str, float]:
     """Seconds of each phase."""
     from tilewright.graph.cutting import cut_graph
     from tilewright.graph.graph import Graph
@@ -90,18 +90,18 @@ def phases(computes: int, different: int, given: argparse.Namespace) -> dict[str
         seconds[name] = time.process_time() - start
         return done
 
-    kernel = whole = timed("build", lambda: network(computes, different, given.rows))
+    kernel = whole = timed("build", lambda: network(computes, different, values.rows))
     timed("print", lambda: to_text(whole))
     for graph_pass in PASSES:
         kernel = timed(graph_pass.name, lambda: graph_pass.function(kernel))  # noqa: B023
     cut = timed("cut", lambda: cut_graph(kernel))
     timed("plan", lambda: plan(lifetimes(cut)))
     seconds["graph"] = sum(seconds.values())
-    if given.compile:
+    if values.compile:
         import tilewright as tw
 
-        compiled: Any = timed("compile", lambda: tw.compile(Graph(whole), threads=given.threads))
-        timed("again", lambda: tw.compile(Graph(whole), threads=given.threads))
+        compiled: Any = timed("compile", lambda: tw.compile(Graph(whole), threads=values.threads))
+        timed("again", lambda: tw.compile(Graph(whole), threads=values.threads))
         seconds["kernels"] = len(compiled.groups)
         seconds["launches"] = len(compiled.launches)
     return seconds
@@ -118,22 +118,22 @@ def main() -> int:
     parser.add_argument("--compile", action="store_true", help="compile them, too")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--json", type=Path, help="write the figures to this file")
-    given = parser.parse_args()
-    if "TILEWRIGHT_CACHE_DIR" not in os.environ or given.compile:
+    args = parser.parse_args()
+    if "TILEWRIGHT_CACHE_DIR" not in os.environ or args.compile:
         os.environ["TILEWRIGHT_CACHE_DIR"] = tempfile.mkdtemp(prefix="growth-")
     network(16, 1)  # What is loaded the first time counts for none.
-    found = {length: phases(length, given.different, given) for length in given.lengths}
-    names = list(found[given.lengths[0]])
-    print(f"{'phase':<10}" + "".join(f"{length:>10}" for length in given.lengths) + "  exponent")
+    result = {length: phases(length, args.different, args) for length in args.lengths}
+    names = list(result[args.lengths[0]])
+    print(f"{'phase':<10}" + "".join(f"{length:>10}" for length in args.lengths) + "  exponent")
     for name in names:
-        values = [found[length][name] for length in given.lengths]
+        values = [result[length][name] for length in args.lengths]
         growth = ""
         if len(values) > 1 and values[-2] >= SHORTEST:
-            longer = math.log(given.lengths[-1] / given.lengths[-2])
+            longer = math.log(args.lengths[-1] / args.lengths[-2])
             growth = f"{math.log(values[-1] / values[-2]) / longer:>10.2f}"
         print(f"{name:<10}" + "".join(f"{value:>10.3f}" for value in values) + growth)
-    if given.json:
-        given.json.write_text(json.dumps(found, indent=1) + "\n")
+    if args.json:
+        args.json.write_text(json.dumps(result, indent=1) + "\n")
     return 0
 
 

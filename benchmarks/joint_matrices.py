@@ -67,8 +67,8 @@ def compare(kind: str, size: int, tile: tuple[int, int, int], threads: int, roun
     kernel()
     own()
     right = bool(np.allclose(c, y, rtol=1e-2, atol=1e-2 * size**0.5))
-    found = measure({"kernel": kernel, "own": own}, seconds=rounds, threads=threads)
-    us = {side: timing.median * 1e6 for side, timing in found.times.items()}
+    result = measure({"kernel": kernel, "own": own}, seconds=rounds, threads=threads)
+    us = {side: timing.median * 1e6 for side, timing in result.times.items()}
     print(
         f"{kind:5} {size}^3 tile {'x'.join(map(str, tile)):12} {us['kernel'] / 1e3:8.2f} ms "
         f"{us['own'] / 1e3:8.2f} ms {us['own'] / us['kernel']:6.2f}x{'' if right else '  WRONG'}",
@@ -86,12 +86,12 @@ def main() -> int:
     parser.add_argument("--tile", action="append", help="rows x columns x depth; may be repeated")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=2.0, help="for each side")
-    given = parser.parse_args()
+    args = parser.parse_args()
     right = True
-    for kind in given.types:
-        for text in given.tile or ["512x128x128"]:
+    for kind in args.types:
+        for text in args.tile or ["512x128x128"]:
             m, n, k = map(int, text.split("x"))
-            right &= compare(kind, given.size, (m, n, k), given.threads, given.seconds)
+            right &= compare(kind, args.size, (m, n, k), args.threads, args.seconds)
     return 0 if right else 1
 
 

@@ -205,27 +205,27 @@ def row(name: str, threads: int, seconds: float) -> dict[str, Any]:
     calls: dict[str, Callable[[], object]] = {}
     left: dict[str, list[Any]] = {}
     for side, target in (("ours", "x86"), ("opencl", "spirv")):
-        given = left[side] = copy.deepcopy(drawn)
+        values = left[side] = copy.deepcopy(drawn)
 
-        def launch(given: list[Any] = given, target: str = target) -> None:
+        def launch(values: list[Any] = values, target: str = target) -> None:
             if work.cleared is not None:
-                given[work.cleared][:] = 0
-            kernel.launch(work.range, *given, local=work.local, target=target, threads=threads)
+                values[work.cleared][:] = 0
+            kernel.launch(work.range, *values, local=work.local, target=target, threads=threads)
 
         launch()
         calls[side] = launch
     if differing(name, left["ours"], left["opencl"]):
         wrong.append("opencl")
     if name in NUMBA and find_spec("numba"):
-        given = left["numba"] = copy.deepcopy(drawn)
+        values = left["numba"] = copy.deepcopy(drawn)
         function = NUMBA[name](import_module("numba"), threads)
-        calls["numba"] = lambda: function(*given)
+        calls["numba"] = lambda: function(*values)
         calls["numba"]()
         if differing(name, left["ours"], left["numba"], strict=False):
             wrong.append("numba")
-    found = measure(calls, seconds=seconds, threads=threads)
-    times = {side: each.median * 1e3 for side, each in found.times.items()}
-    return {"kernel": name, "ms": times, "wrong": wrong, "noise": list(found.noise)}
+    result = measure(calls, seconds=seconds, threads=threads)
+    times = {side: time.median * 1e3 for side, time in result.times.items()}
+    return {"kernel": name, "ms": times, "wrong": wrong, "noise": list(result.noise)}
 
 
 def alone(name: str, threads: int, seconds: float) -> dict[str, Any]:
@@ -346,34 +346,35 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=0.5, help="for each side")
     parser.add_argument("--json", type=Path, help="a file for the figures")
-    given = parser.parse_args()
+    args = parser.parse_args()
     rows: list[dict[str, Any]] = []
     failed = False
     print("| kernel | ms | numba | OpenCL |\n| --- | ---: | ---: | ---: |")
     for name in WORKS:
-        if not re.search(given.only, name):
+        if not re.search(args.only, name):
             continue
         try:
-            found = alone(name, given.threads, given.seconds)
+            result = alone(name, args.threads, args.seconds)
         except (TilewrightError, BrokenProcessPool) as error:
             why = error.what if isinstance(error, TilewrightError) else "its process died"
             print(f"| {name} | {why} | | |", flush=True)
             failed = True
             continue
-        rows.append(found)
-        ours = found["ms"]["ours"]
+        rows.append(result)
+        ours = result["ms"]["ours"]
         cells = [
-            f"{found['ms'][s] / ours:.2f}" if s in found["ms"] else "" for s in ("numba", "opencl")
+            f"{result['ms'][s] / ours:.2f}" if s in result["ms"] else ""
+            for s in ("numba", "opencl")
         ]
-        marks = f" WRONG beside {', '.join(found['wrong'])}" if found["wrong"] else ""
+        marks = f" WRONG beside {', '.join(result['wrong'])}" if result["wrong"] else ""
         print(f"| {name}{marks} | {ours:.3g} | {' | '.join(cells)} |", flush=True)
     for side in ("numba", "opencl"):
         ratios = [r["ms"][side] / r["ms"]["ours"] for r in rows if side in r["ms"]]
         if ratios:
             mean, least = statistics.geometric_mean(ratios), min(ratios)
             print(f"{side}: {len(ratios)} kernels, geometric mean {mean:.2f}x, least {least:.2f}x")
-    if given.json is not None:
-        given.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+    if args.json is not None:
+        args.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
     if not rows:
         print("no kernel was measured", file=sys.stderr)
     return 1 if failed or not rows or any(each["wrong"] for each in rows) else 0

@@ -112,51 +112,51 @@ def processor_time(call: Callable[[], object], count: int) -> float:
     return (time.thread_time() - start) / count
 
 
-def measured(name: str, given: argparse.Namespace) -> dict[str, Any]:
+def measured(name: str, values: argparse.Namespace) -> dict[str, Any]:
     """One model in this process, with the cache as it is."""
     torch = load_torch()
-    threads = given.threads[0]
+    threads = values.threads[0]
     torch.set_num_threads(threads)
     model, inputs = model_of(torch, name)
-    found: dict[str, Any] = {"model": name, "threads": threads}
+    results: dict[str, Any] = {"model": name, "threads": threads}
     with torch.no_grad():
         wanted = model.double()(**{n: _as(torch.float64, v) for n, v in inputs.items()})[0]
-        kind = torch.bfloat16 if given.bf16 else torch.float32
+        kind = torch.bfloat16 if values.bf16 else torch.float32
         model, inputs = model.to(kind), {n: _as(kind, v) for n, v in inputs.items()}
-        options = {"threads": threads, "freeze": not given.open}
+        options = {"threads": threads, "freeze": not values.open}
         start = (time.perf_counter(), time.process_time())
-        if given.exported:
+        if values.exported:
             run, program = exported(torch, model, inputs, threads)
         else:
             run = torch.compile(model, backend="tilewright", options=options)
         result = run(**inputs)[0]
-        found["first_seconds"] = time.perf_counter() - start[0]
-        found["first_processor_seconds"] = time.process_time() - start[1]
-        found["error"] = ((result - wanted).abs().max() / wanted.abs().max()).item()
-        found["right"] = found["error"] <= (TOLERANCE_BF16 if given.bf16 else TOLERANCE)
+        results["first_seconds"] = time.perf_counter() - start[0]
+        results["first_processor_seconds"] = time.process_time() - start[1]
+        results["error"] = ((result - wanted).abs().max() / wanted.abs().max()).item()
+        results["right"] = results["error"] <= (TOLERANCE_BF16 if values.bf16 else TOLERANCE)
         sides: dict[str, Callable[[], object]] = {
             "ours": lambda: run(**inputs),
             "torch": lambda: model(**inputs),
         }
-        found["refused"] = {}
-        for peer in given.peer or ():
+        results["refused"] = {}
+        for peer in values.peer or ():
             other = model_of(torch, name)[0].to(kind)
             try:
-                sides[peer] = PEERS[peer](other, inputs, threads, given.bf16)
+                sides[peer] = PEERS[peer](other, inputs, threads, values.bf16)
             except Exception as error:  # whatever a peer raises
-                found["refused"][peer] = f"{type(error).__name__}: {error}"
-        if given.seconds:
-            batch = processor_time if threads == 1 and not given.peer else None
-            times = measure(sides, seconds=given.seconds, threads=threads, batch=batch)
-            found["seconds"] = {side: each.median for side, each in times.times.items()}
-            found["noise"] = list(times.noise)
-        if given.calls:
-            found["calls"] = given.calls
-            found["resident_bytes"] = grown(sides["ours"], given.calls)
-    if given.exported:
+                results["refused"][peer] = f"{type(error).__name__}: {error}"
+        if values.seconds:
+            batch = processor_time if threads == 1 and not values.peer else None
+            times = measure(sides, seconds=values.seconds, threads=threads, batch=batch)
+            results["seconds"] = {side: value.median for side, value in times.times.items()}
+            results["noise"] = list(times.noise)
+        if values.calls:
+            results["calls"] = values.calls
+            results["resident_bytes"] = grown(sides["ours"], values.calls)
+    if values.exported:
         memory = {"arena_bytes": program.arena.bytes, "live_bytes": program.arena.live}
-        return found | reported() | memory
-    return found | reported()
+        return results | reported() | memory
+    return results | reported()
 
 
 def exported(
@@ -195,30 +195,30 @@ def reported() -> dict[str, Any]:
 
     said = report()
     return {
-        "native_ops": sum(each.native for each in said.graphs),
-        "programs": sum(each.programs for each in said.graphs),
-        "islands": {f"{each.op}: {each.why}": each.count for each in said.islands},
-        "arena_bytes": sum(each.arena for each in said.graphs),
-        "live_bytes": sum(each.live for each in said.graphs),
+        "native_ops": sum(graph.native for graph in said.graphs),
+        "programs": sum(graph.programs for graph in said.graphs),
+        "islands": {f"{island.op}: {island.why}": island.count for island in said.islands},
+        "arena_bytes": sum(graph.arena for graph in said.graphs),
+        "live_bytes": sum(graph.live for graph in said.graphs),
     }
 
 
-def in_processes(name: str, threads: int, given: argparse.Namespace) -> dict[str, Any]:
+def in_processes(name: str, threads: int, values: argparse.Namespace) -> dict[str, Any]:
     """One model: in a process without a cache, then in another one that finds it."""
     with tempfile.TemporaryDirectory() as cache:
         environment = os.environ | {"TILEWRIGHT_CACHE_DIR": cache}
 
         def child(*arguments: str) -> dict[str, Any]:
             command = [sys.executable, __file__, name, "--one", f"--threads={threads}", *arguments]
-            command += ["--open"] if given.open else []
-            command += ["--bf16"] if given.bf16 else []
-            command += ["--exported"] if given.exported else []
+            command += ["--open"] if values.open else []
+            command += ["--bf16"] if values.bf16 else []
+            command += ["--exported"] if values.exported else []
             done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True)
             return dict(json.loads(done.stdout.splitlines()[-1]))
 
         cold = child("--seconds=0", "--calls=0")
-        also = [f"--peer={peer}" for peer in given.peer or ()]
-        warm = child(f"--seconds={given.seconds}", f"--calls={given.calls}", *also)
+        also = [f"--peer={peer}" for peer in values.peer or ()]
+        warm = child(f"--seconds={values.seconds}", f"--calls={values.calls}", *also)
     both = ("first_seconds", "first_processor_seconds")
     return warm | {f"cold_{key}": cold[key] for key in both}
 
@@ -266,22 +266,22 @@ def main() -> int:
     parser.add_argument("--peer", action="append", choices=PEERS, help="may be repeated")
     parser.add_argument("--json", type=Path, help="write all figures to this file")
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    given.threads = given.threads or [1, 2]
-    unknown = [name for name in given.names if name not in MODELS]
+    args = parser.parse_args()
+    args.threads = args.threads or [1, 2]
+    unknown = [name for name in args.names if name not in MODELS]
     if unknown:
         parser.error(f"there is no model {unknown[0]!r}: choose of {', '.join(MODELS)}")
-    if given.one:
-        print(json.dumps(measured(given.names[0], given)))
+    if args.one:
+        print(json.dumps(measured(args.names[0], args)))
         return 0
     rows = []
     print(HEAD)
-    for name in given.names or MODELS:
-        for threads in given.threads:
-            rows.append(in_processes(name, threads, given))
+    for name in args.names or MODELS:
+        for threads in args.threads:
+            rows.append(in_processes(name, threads, args))
             print(line(rows[-1]), flush=True)
-    if given.json:
-        given.json.write_text(json.dumps(rows, indent=1))
+    if args.json:
+        args.json.write_text(json.dumps(rows, indent=1))
     return 0 if all(row["right"] for row in rows) else 1
 
 

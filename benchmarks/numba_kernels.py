@@ -206,11 +206,11 @@ def main() -> int:
         other()
         same = np.allclose(ours, theirs, rtol=1e-4, atol=1e-4)
         wrong |= not same
-        found = measure(
+        result = measure(
             {"ours": call, "numba": other}, seconds=options.seconds, threads=options.threads
         )
-        ours_s, numba_s = (found.times[side].median for side in ("ours", "numba"))
-        note = ", ".join([*found.noise, *([] if same else ["the results differ"])])
+        ours_s, numba_s = (result.times[side].median for side in ("ours", "numba"))
+        note = ", ".join([*result.noise, *([] if same else ["the results differ"])])
         print(
             f"| {name} | {ours_s * 1e3:.3g} | {numba_s / ours_s:.2f} | {note}".rstrip(" |") + " |"
         )

@@ -158,10 +158,10 @@ def _run(
 
 
 def _print_summary(group: str, rows: Sequence[Row]) -> None:
-    found = summary(rows)
-    if found["compared"]:
-        mean, worst = found["geometric_mean"], found["worst"]
-        print(f"{group}: geometric mean {mean:.3f}, worst {worst:.3f}, of {found['compared']}")
+    result = summary(rows)
+    if result["compared"]:
+        mean, worst = result["geometric_mean"], result["worst"]
+        print(f"{group}: geometric mean {mean:.3f}, worst {worst:.3f}, of {result['compared']}")
 
 
 def _is_wanted(work: Work, only: str) -> bool:

@@ -82,10 +82,10 @@ def with_inductor(op: Any, threads: int) -> Peers:
     torch = load_torch()
     # Its compiler gives up on a function after some shapes, and runs it as it is: it starts anew.
     torch.compiler.reset()
-    found = find_peers(op, threads)
+    peers = find_peers(op, threads)
     return {
         name: [*calls, *(torch.compile(call, dynamic=False) for call in calls)]
-        for name, calls in found.items()
+        for name, calls in peers.items()
     }
 
 
@@ -99,28 +99,28 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=0.3, help="for each side")
     parser.add_argument("--inductor", action="store_true", help="torch.compile is a way, too")
     parser.add_argument("--json", type=Path, help="write figures to FILE.THREADS.json")
-    given = parser.parse_args()
+    args = parser.parse_args()
     failed = 0
-    for threads in given.threads or [1]:
-        failed += run(given, threads)
+    for threads in args.threads or [1]:
+        failed += run(args, threads)
     return 1 if failed else 0
 
 
-def run(given: argparse.Namespace, threads: int) -> int:
+def run(values: argparse.Namespace, threads: int) -> int:
     """The table of so many threads; how many could not be measured."""
     peaks = measure_peaks(threads)
     compile = partial(tw.compile, target="x86", threads=threads)
-    peers = with_inductor if given.inductor else find_peers
+    peers = with_inductor if values.inductor else find_peers
     rows, failed = [], 0
-    for dtype in given.types.split(","):
+    for dtype in values.types.split(","):
         for kind, name, op in works(dtype):
             label = f"{kind} {dtype} {name}"
-            if not re.search(given.only, label):
+            if not re.search(values.only, label):
                 continue
             print(f"\r{label:60}", end="", file=sys.stderr, flush=True)
             try:
                 row = benchmark(
-                    *(op, label, compile, peaks), label=label, seconds=given.seconds, peers=peers
+                    *(op, label, compile, peaks), label=label, seconds=values.seconds, peers=peers
                 )
             except TilewrightError as error:
                 failed += 1
@@ -138,8 +138,8 @@ def run(given: argparse.Namespace, threads: int) -> int:
             kinds.setdefault(" ".join(row.name.split()[:-1]), []).append(row.ratio)
     for kind, ratios in kinds.items():
         print(f"{kind}: geometric mean {geometric_mean(ratios):.2f}, worst {min(ratios):.2f}")
-    if given.json:
-        file = given.json.with_suffix(f".{threads}.json")
+    if values.json:
+        file = values.json.with_suffix(f".{threads}.json")
         file.write_text(json.dumps(as_json(rows, peaks, True, doubts), indent=1) + "\n")
     return failed
 

@@ -170,8 +170,8 @@ def by_onnxruntime(model: Any, x: Any, threads: int) -> Call:
 
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
-    made = model.SerializeToString()
-    session = ort.InferenceSession(made, options, providers=["CPUExecutionProvider"])
+    result = model.SerializeToString()
+    session = ort.InferenceSession(result, options, providers=["CPUExecutionProvider"])
     return lambda: session.run(None, {"x": x})[0]
 
 
@@ -219,12 +219,12 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--save", metavar="FOLDER", help="write the models only")
-    given = parser.parse_args()
-    for name in given.names or NETS:
-        if given.save:
-            onnx.save(NETS[name](Net(True)), f"{given.save}/{name}.onnx")
+    args = parser.parse_args()
+    for name in args.names or NETS:
+        if args.save:
+            onnx.save(NETS[name](Net(True)), f"{args.save}/{name}.onnx")
         else:
-            print(measured(name, given.threads, given.seconds), flush=True)
+            print(measured(name, args.threads, args.seconds), flush=True)
 
 
 if __name__ == "__main__":

@@ -171,7 +171,7 @@ def turns(calls: dict[str, Callable[[], object]], rounds: int) -> dict[str, floa
             start = time.perf_counter()
             call()
             times[name].append(time.perf_counter() - start)
-    return {name: statistics.median(each) for name, each in times.items()}
+    return {name: statistics.median(value) for name, value in times.items()}
 
 
 def shown(what: str, seconds: dict[str, float]) -> None:

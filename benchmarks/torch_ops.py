@@ -75,7 +75,7 @@ def larger_samples(op: Any) -> list[Any]:
     enough of these; at the last ones that it takes, if there never are."""
     import torch
 
-    found: list[Any] = []
+    result: list[Any] = []
     most = 0
     for size in SIZES:
         _set_sizes(size)
@@ -92,10 +92,10 @@ def larger_samples(op: Any) -> list[Any]:
         counted.sort(key=lambda each: each[:2], reverse=True)
         if counted and counted[0][0] > most:
             most = counted[0][0]
-            found = [each for count, _, each in counted[:2] if count >= FEW]
+            result = [each for count, _, each in counted[:2] if count >= FEW]
         if most >= ENOUGH:
             break
-    return found
+    return result
 
 
 def _set_sizes(size: int) -> None:
@@ -109,7 +109,7 @@ def _set_sizes(size: int) -> None:
 
 def _elements(torch: Any, sample: Any) -> int:
     leaves = torch.utils._pytree.tree_leaves((sample.input, sample.args, sample.kwargs))
-    return max((each.numel() for each in leaves if isinstance(each, torch.Tensor)), default=0)
+    return max((leaf.numel() for leaf in leaves if isinstance(leaf, torch.Tensor)), default=0)
 
 
 def seconds(call: Callable[[], object]) -> float:
@@ -140,11 +140,11 @@ def _of_sample(torch: Any, op: Any, sample: Any) -> Row:
     from tilewright.measure.rounds import measure
 
     leaves, spec = torch.utils._pytree.tree_flatten((sample.input, sample.args, sample.kwargs))
-    tensors = [each for each in leaves if isinstance(each, torch.Tensor)]
+    tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
 
-    def run(*given: Any) -> Any:
-        left = iter(given)
-        filled = [next(left) if isinstance(each, torch.Tensor) else each for each in leaves]
+    def run(*values: Any) -> Any:
+        left = iter(values)
+        filled = [next(left) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
         first, args, kwargs = torch.utils._pytree.tree_unflatten(filled, spec)
         return op.op(first, *args, **kwargs)
 
@@ -165,11 +165,11 @@ def _of_sample(torch: Any, op: Any, sample: Any) -> Row:
     if islands := report().islands:
         raise _UnmeasuredError(f"islands: {', '.join(map(str, islands))}"[:200])
     sides = {"ours": lambda: compiled(*tensors), "eager": eager}
-    found = measure(sides, seconds=SECONDS, threads=THREADS)
-    ours, theirs = (found.times[name].median for name in sides)
-    shapes = " ".join("x".join(map(str, each.shape)) for each in tensors[:3])
+    result = measure(sides, seconds=SECONDS, threads=THREADS)
+    ours, theirs = (result.times[name].median for name in sides)
+    shapes = " ".join("x".join(map(str, tensor.shape)) for tensor in tensors[:3])
     times = {"ours": ours, "eager": theirs, "first": first}
-    return {"sample": shapes, **times, "noise": list(found.noise)}
+    return {"sample": shapes, **times, "noise": list(result.noise)}
 
 
 def work() -> int:
@@ -247,13 +247,13 @@ class _Worker:
             self.process = None
 
 
-def rows_of(given: argparse.Namespace, done: Sequence[Row]) -> Iterator[Row]:
+def rows_of(values: argparse.Namespace, done: Sequence[Row]) -> Iterator[Row]:
     """A row for each op that is not ``done``, until the time is up."""
-    end = time.monotonic() + 60 * given.minutes
-    worker = _Worker(given.limit)
+    end = time.monotonic() + 60 * values.minutes
+    worker = _Worker(values.limit)
     try:
         worker.start()
-        words = given.match.split(",")
+        words = values.match.split(",")
         names = [name for name in worker.names if any(word in name for word in words)]
         random.Random(0).shuffle(names)
         known = {row["op"] for row in done}
@@ -270,22 +270,22 @@ def rows_of(given: argparse.Namespace, done: Sequence[Row]) -> Iterator[Row]:
 def table(rows: Iterable[Row], worst: int) -> list[str]:
     """The worst ratios, in words."""
     rows = list(rows)
-    found = sorted(
+    result = sorted(
         (row for row in rows if "ours" in row), key=lambda row: row["eager"] / row["ours"]
     )
-    lines = [f"{len(rows)} ops, {len(found)} of them measured"]
-    if not found:
+    lines = [f"{len(rows)} ops, {len(result)} of them measured"]
+    if not result:
         return lines
-    ratios = [row["ours"] / row["eager"] for row in found]
+    ratios = [row["ours"] / row["eager"] for row in result]
     lines += [
         f"slower than eager by more than 1.3: {sum(r > 1.3 for r in ratios)}; "
         f"median of ours over eager: {statistics.median(ratios):.2f}; "
-        f"noisy: {sum(bool(row.get('noise')) for row in found)}",
+        f"noisy: {sum(bool(row.get('noise')) for row in result)}",
         "",
         "| op | arguments | ours, ms | eager, ms | ours / eager |",
         "| --- | --- | ---: | ---: | ---: |",
     ]
-    for row, ratio in list(zip(found, ratios, strict=True))[:worst]:
+    for row, ratio in list(zip(result, ratios, strict=True))[:worst]:
         times = f"{1e3 * row['ours']:.2f} | {1e3 * row['eager']:.2f}"
         lines.append(f"| `{row['op']}` | {row['sample']} | {times} | {ratio:.2f} |")
     return lines
@@ -302,19 +302,19 @@ def main() -> int:
     parser.add_argument("--json", type=Path, help="a file of rows, to begin with and to add to")
     parser.add_argument("--worst", type=int, default=20, help="how many are listed")
     parser.add_argument("--work", action="store_true", help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.work:
+    args = parser.parse_args()
+    if args.work:
         return work()
     rows: list[Row] = []
-    if given.json and given.json.exists():
-        rows = json.loads(given.json.read_text("utf-8"))
-    for row in rows_of(given, rows):
+    if args.json and args.json.exists():
+        rows = json.loads(args.json.read_text("utf-8"))
+    for row in rows_of(args, rows):
         rows.append(row)
         said = f"{row['ours'] / row['eager']:6.2f}" if "ours" in row else "     -"
         print(f"{said} {row['op']} {row.get('why', '')}", flush=True)
-        if given.json:
-            given.json.write_text(json.dumps(rows, indent=1), encoding="utf-8")
-    print("\n".join(table(rows, given.worst)))
+        if args.json:
+            args.json.write_text(json.dumps(rows, indent=1), encoding="utf-8")
+    print("\n".join(table(rows, args.worst)))
     return 0
 
 

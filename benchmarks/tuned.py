@@ -78,19 +78,19 @@ def layers(names: Sequence[str]) -> Iterator[tuple[str, Case]]:
                     yield name, case
 
 
-def tuned(name: str, case: Case, given: argparse.Namespace, threads: int, rows: Database) -> Tuned:
+def tuned(name: str, case: Case, values: argparse.Namespace, threads: int, rows: Database) -> Tuned:
     """Searches for the fastest config of a layer, and times it beside the default."""
     layer = case.arguments()
     try:
-        (wanted,) = subjects_of(case.op(), given.target, threads, words=layer)
+        (wanted,) = subjects_of(case.op(), values.target, threads, words=layer)
     except TilewrightError as error:
         return Tuned(name, layer, threads, SKIPPED, str(error))
-    tried = searched(wanted, given, rows)
+    tried = searched(wanted, values, rows)
     if isinstance(tried, str):
         return Tuned(name, layer, threads, FAILED, tried)
     trials = trials_of(rows.rows(**asdict(wanted.subject.asked)))
     with local(1, LIMIT) as (executor, _):
-        result = replay(trials[0], lambda row: wanted.subject, given.seconds, executor)
+        result = replay(trials[0], lambda row: wanted.subject, values.seconds, executor)
     if result is None:
         return Tuned(name, layer, threads, FAILED, "nothing was correct", tried=tried)
     times = {side: timing.median for side, timing in result.times.items()}
@@ -107,9 +107,9 @@ def tuned(name: str, case: Case, given: argparse.Namespace, threads: int, rows: 
     )
 
 
-def searched(wanted: Wanted, given: argparse.Namespace, rows: Database) -> int | str:
+def searched(wanted: Wanted, values: argparse.Namespace, rows: Database) -> int | str:
     """How many points were tried; why the default could not be."""
-    options = Options.checked(given.budget, given.strategy, None, given.seed, False)
+    options = Options.checked(values.budget, values.strategy, None, values.seed, False)
     with campaign([wanted], rows, options, lambda done: None) as run:
         run.run()
         (search,) = run.searches
@@ -167,44 +167,44 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, help="stop before the next layer after so many")
     parser.add_argument("--db", type=Path, help="a database, which keeps what was measured")
     parser.add_argument("--json", type=Path, help="a file for the figures")
-    given = parser.parse_args()
+    args = parser.parse_args()
     try:
-        chosen = list(layers(given.sets.split(",")))
+        chosen = list(layers(args.sets.split(",")))
     except TilewrightError as error:
         print(error, file=sys.stderr)
         return 2
-    if given.count is not None and given.count < len(chosen):
-        chosen = Random(given.seed).sample(chosen, given.count)
+    if args.count is not None and args.count < len(chosen):
+        chosen = Random(args.seed).sample(chosen, args.count)
     results: list[Tuned] = []
     with (
         tempfile.TemporaryDirectory() as folder,
-        Database(given.db or Path(folder) / "tuned.db") as rows,
+        Database(args.db or Path(folder) / "tuned.db") as rows,
         suppress(KeyboardInterrupt),
     ):
-        run(chosen, given, rows, results)
+        run(chosen, args, rows, results)
     if not results:
         return 1
     print("\n".join(summary(results)))
-    if given.json is not None:
+    if args.json is not None:
         figures: list[dict[str, Any]] = [asdict(result) for result in results]
-        given.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+        args.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
     bad = (FAILED, SLOWER)
     return 1 if any(result.verdict in bad and not result.noise for result in results) else 0
 
 
 def run(
     chosen: Sequence[tuple[str, Case]],
-    given: argparse.Namespace,
+    values: argparse.Namespace,
     rows: Database,
     results: list[Tuned],
 ) -> None:
     """Adds what comes of each layer to ``results``, and prints it."""
-    end = None if given.minutes is None else time.monotonic() + 60 * given.minutes
+    end = None if values.minutes is None else time.monotonic() + 60 * values.minutes
     for name, case in chosen:
-        for threads in given.threads or (1, 2):
+        for threads in values.threads or (1, 2):
             if end is not None and time.monotonic() > end:
                 return
-            results.append(tuned(name, case, given, threads, rows))
+            results.append(tuned(name, case, values, threads, rows))
             print(line(results[-1]), flush=True)
 
 

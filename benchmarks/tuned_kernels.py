@@ -180,7 +180,7 @@ def row(work: Work, threads: int, budget: str, seconds: float, database: Path) -
     calls: dict[str, Callable[[], object]] = {}
     results: list[Any] = []
     for side, tunables in (("first", {}), ("tuned", None)):
-        passed = [each.copy() for each in arguments]
+        passed = [argument.copy() for argument in arguments]
 
         def launch(passed: Any = passed, tunables: Any = tunables) -> None:
             kernel.launch(size, *passed, threads=threads, tunables=tunables)
@@ -188,16 +188,16 @@ def row(work: Work, threads: int, budget: str, seconds: float, database: Path) -
         launch()
         results.append(passed[-1].copy())
         calls[side] = launch
-    found = measure(calls, seconds=seconds, threads=threads)
+    result = measure(calls, seconds=seconds, threads=threads)
     return {
         "kernel": kernel.name,
         "threads": threads,
-        "ms": {side: timing.median * 1e3 for side, timing in found.times.items()},
+        "ms": {side: timing.median * 1e3 for side, timing in result.times.items()},
         "chosen": {
             name: value for name, value in kernel.tuned(size, *arguments, threads=threads).items()
         },
         "wrong": not np.allclose(*results, 1e-4, 1e-4),
-        "noise": list(found.noise),
+        "noise": list(result.noise),
     }
 
 
@@ -211,16 +211,16 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=0.5, help="for each side")
     parser.add_argument("--db", type=Path, help="a database, which keeps what was measured")
     parser.add_argument("--json", type=Path, help="a file for the figures")
-    given = parser.parse_args()
+    args = parser.parse_args()
     rows: list[dict[str, Any]] = []
     print("| kernel | threads | first, ms | tuned, ms | ratio | chosen |")
     print("| --- | ---: | ---: | ---: | ---: | --- |")
     with tempfile.TemporaryDirectory() as folder:
-        database = given.db or Path(folder) / "tuned.db"
-        for threads in given.threads or (1, 2):
+        database = args.db or Path(folder) / "tuned.db"
+        for threads in args.threads or (1, 2):
             for work in WORKS:
-                if re.search(given.only, work.kernel.name):
-                    one = row(work, threads, given.budget, given.seconds, database)
+                if re.search(args.only, work.kernel.name):
+                    one = row(work, threads, args.budget, args.seconds, database)
                     first, tuned = one["ms"]["first"], one["ms"]["tuned"]
                     chosen = ", ".join(f"{n}={value}" for n, value in one["chosen"].items())
                     marks = " WRONG" if one["wrong"] else ""
@@ -233,8 +233,8 @@ def main() -> int:
     ratios = [one["ms"]["first"] / one["ms"]["tuned"] for one in rows]
     if ratios:
         print(f"geometric mean {statistics.geometric_mean(ratios):.2f}x, least {min(ratios):.2f}x")
-    if given.json is not None:
-        given.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+    if args.json is not None:
+        args.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
     return 1 if not rows or any(one["wrong"] for one in rows) else 0
 
 

@@ -50,17 +50,17 @@ def winner(wanted: Wanted, options: Options) -> tuple[str, float]:
         return search.best.config, run.trials / run.clock.seconds
 
 
-def searched(name: str, given: argparse.Namespace) -> dict[str, Any]:
+def searched(name: str, values: argparse.Namespace) -> dict[str, Any]:
     """The winners of a problem, with how often each won."""
-    (wanted,) = subjects_of(PROBLEMS[name], threads=given.threads)
+    (wanted,) = subjects_of(PROBLEMS[name], threads=values.threads)
     won, rates = Counter[str](), []
-    for seed in range(given.runs):
-        options = Options.checked(given.budget, given.strategy, given.jobs, given.seed + seed)
+    for seed in range(values.runs):
+        options = Options.checked(values.budget, values.strategy, values.jobs, values.seed + seed)
         config, rate = winner(wanted, options)
         won[config] += 1
         rates.append(rate)
     rate = sum(rates) / len(rates)
-    return {"problem": name, "threads": given.threads, "won": dict(won), "trials a second": rate}
+    return {"problem": name, "threads": values.threads, "won": dict(won), "trials a second": rate}
 
 
 def timed(one: dict[str, Any], seconds: float) -> dict[str, Any]:
@@ -100,13 +100,13 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=0.5, help="for each winner")
     parser.add_argument("--json", type=Path, help="a file for the figures")
     parser.add_argument("--again", type=Path, help="time the winners of such a file again")
-    given = parser.parse_args()
+    args = parser.parse_args()
     rows: list[dict[str, Any]] = []
-    earlier = [] if given.again is None else json.loads(given.again.read_text(encoding="utf-8"))
-    names = [each["problem"] for each in earlier] or given.only or list(PROBLEMS)
+    earlier = [] if args.again is None else json.loads(args.again.read_text(encoding="utf-8"))
+    names = [each["problem"] for each in earlier] or args.only or list(PROBLEMS)
     for place, name in enumerate(names):
-        one = earlier[place] if earlier else searched(name, given)
-        one = timed(one, given.seconds)
+        one = earlier[place] if earlier else searched(name, args)
+        one = timed(one, args.seconds)
         runs = sum(one["won"].values())
         print(
             f"{name}: {one['within']} of {runs} winners within {WITHIN - 1:.0%} of the best, "
@@ -119,8 +119,8 @@ def main() -> int:
             mark = f" ({DEFAULT})" if config == one["default"] else ""
             print(f"  {time:8.2f} us  won {one['won'].get(config, 0):2}  {config}{mark}")
         rows.append(one)
-    if given.json is not None:
-        given.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+    if args.json is not None:
+        args.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
     return 0 if all(one["within"] >= WANTED * sum(one["won"].values()) for one in rows) else 1
 
 

@@ -127,9 +127,9 @@ KERNEL_NAMES = [name for names in KERNEL_SECTIONS.values() for name in names]
 OF_PYTHON = ("range", "min", "max", "abs", "round", "pow", "len", "int", "float", "bool", "print")
 TYPES = [name for name in tw.__all__ if isinstance(getattr(tw, name), DType)]
 ERRORS = {
-    name: each
-    for name, each in vars(errors).items()
-    if inspect.isclass(each) and issubclass(each, errors.TilewrightError) and each is not tw
+    name: value
+    for name, value in vars(errors).items()
+    if inspect.isclass(value) and issubclass(value, errors.TilewrightError) and value is not tw
 }
 # The transforms have a page of their own.
 TRANSFORMS = "transforms.md"
@@ -200,10 +200,10 @@ def _kernel_function(name: str, called: str) -> Iterator[str]:
     yield f"### {name}"
     yield ""
     parts = []
-    for each in what.__signature__.parameters.values():
-        star = "*" if each.kind is each.VAR_POSITIONAL else ""
-        default = "" if each.default is each.empty else f"={each.default!r}"
-        parts.append(f"{star}{each.name}{default}")
+    for parameter in what.__signature__.parameters.values():
+        star = "*" if parameter.kind is parameter.VAR_POSITIONAL else ""
+        default = "" if parameter.default is parameter.empty else f"={parameter.default!r}"
+        parts.append(f"{star}{parameter.name}{default}")
     yield from ("```text", f"{called}({', '.join(parts)})", "```", "")
     yield markdown(inspect.getdoc(what) or "", here=KERNEL_FUNCTIONS)
 
@@ -247,11 +247,11 @@ def _members(kind: type) -> Iterator[tuple[str, Any]]:
     """The methods and properties of a class that are documented; not the transforms."""
     for name in vars(kind):
         each = inspect.getattr_static(kind, name)
-        found = getattr(kind, name) if isinstance(each, classmethod) else each
-        documented = inspect.isroutine(found) or isinstance(found, property)
-        documented = documented or type(found).__name__ == "cached_property"
-        if (name == "__call__" or not name.startswith("_")) and documented and found.__doc__:
-            yield name, found
+        result = getattr(kind, name) if isinstance(each, classmethod) else each
+        documented = inspect.isroutine(result) or isinstance(result, property)
+        documented = documented or type(result).__name__ == "cached_property"
+        if (name == "__call__" or not name.startswith("_")) and documented and result.__doc__:
+            yield name, result
 
 
 def _signature(name: str, what: Callable[..., Any]) -> list[str]:
@@ -290,19 +290,19 @@ def _parameter(parameter: inspect.Parameter) -> str:
 def markdown(text: str, here: str = "reference.md") -> str:
     """A docstring as Markdown: its paragraphs, blocks, and names."""
     blocks = re.split(r"\n\s*\n", textwrap.dedent(text).strip("\n"))
-    found: list[str] = []
+    result: list[str] = []
     for block in blocks:
         lines = block.split("\n")
         # A block may follow its paragraph without a blank line.
         for indented, group in _grouped(lines):
             part = "\n".join(group)
             if not indented:
-                found.append(_inline(part, here))
-            elif found and found[-1].endswith("\n```") and found[-1].startswith("```text\n"):
-                found[-1] = f"{found[-1][:-4]}\n\n{part}\n```"
+                result.append(_inline(part, here))
+            elif result and result[-1].endswith("\n```") and result[-1].startswith("```text\n"):
+                result[-1] = f"{result[-1][:-4]}\n\n{part}\n```"
             else:
-                found.append(f"```text\n{part}\n```")
-    return "\n\n".join(map(_dedented, found))
+                result.append(f"```text\n{part}\n```")
+    return "\n\n".join(map(_dedented, result))
 
 
 def _dedented(block: str) -> str:

@@ -27,8 +27,8 @@ def assembled(ptx: str, level: str, spilled: int = 0) -> Assembled | None:
     ptxas = find_ptxas(level)
     if ptxas is None:
         return None
-    made = run_ptxas(ptxas, ptx, level)
-    assert made.remarks == ()
-    assert made.usage
-    assert [each for each in made.usage if each.spilled > spilled] == []
-    return made
+    result = run_ptxas(ptxas, ptx, level)
+    assert result.remarks == ()
+    assert result.usage
+    assert [each for each in result.usage if each.spilled > spilled] == []
+    return result

@@ -82,9 +82,9 @@ def _read(driver: str, path: Path, result: Count) -> list[Case | Unread]:
     rng = random.Random(path.name)
     for line in rng.sample(lines, _LINES) if len(lines) > _LINES else lines:
         unread: list[Unread] = []
-        found = list(islice(cases_of_line(driver, line, unread), _COMBINATIONS))
-        kinds["whole" if not unread else "in part" if found else "none"] += 1
-        chosen.append(rng.choice([*found, *unread]))
+        results = list(islice(cases_of_line(driver, line, unread), _COMBINATIONS))
+        kinds["whole" if not unread else "in part" if results else "none"] += 1
+        chosen.append(rng.choice([*results, *unread]))
     result.lines += kinds
     result.files[next(iter(kinds), "whole") if len(kinds) < 2 else "in part"] += 1
     return chosen
@@ -126,17 +126,17 @@ def main() -> None:
     for driver, folder in drivers_in(options.folder):
         if options.driver in ("", driver):
             rng = random.Random(f"{options.seed} {driver}")
-            found = count(driver, folder, options.draw, rng, options.target)
-            files += found.files
-            cases += found.cases
+            result = count(driver, folder, options.draw, rng, options.target)
+            files += result.files
+            cases += result.cases
             print(
-                f"{driver}: files {_words(found.files)}; descriptors {_words(found.lines)};",
-                ", ".join(f"{n} {status.value}" for status, n in found.cases.items()),
+                f"{driver}: files {_words(result.files)}; descriptors {_words(result.lines)};",
+                ", ".join(f"{n} {status.value}" for status, n in result.cases.items()),
                 flush=True,
             )
-            for reason, times in found.reasons.most_common(12):
+            for reason, times in result.reasons.most_common(12):
                 print(f"    {times} {reason}")
-            for each in found.wrong:
+            for each in result.wrong:
                 print(f"    WRONG {each}")
     print(f"all: files {_words(files)};", {status.value: n for status, n in cases.items()})
 

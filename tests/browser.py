@@ -68,9 +68,9 @@ class Browser:
 
     def value(self, script: str) -> Any:
         """What an expression of the page's script gives."""
-        found = self.call("Runtime.evaluate", expression=script, returnByValue=True)
-        assert "exceptionDetails" not in found, found
-        return found["result"].get("value")
+        result = self.call("Runtime.evaluate", expression=script, returnByValue=True)
+        assert "exceptionDetails" not in result, result
+        return result["result"].get("value")
 
     def click(self, selector: str) -> None:
         """Presses and releases the mouse in the middle of an element."""

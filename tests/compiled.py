@@ -39,8 +39,8 @@ def check(kernel: CompiledKernel, seed: int = 0) -> None:
     """The kernel gives what the reference accepts."""
     arrays = inputs(kernel, seed)
     wanted = expected(kernel.what, arrays, exact=True)
-    given = kernel(**packed(kernel, arrays))
-    results = given if isinstance(given, dict) else {next(iter(wanted)): given}
+    value = kernel(**packed(kernel, arrays))
+    results = value if isinstance(value, dict) else {next(iter(wanted)): value}
     assert results.keys() == wanted.keys()
     for name, accepted in wanted.items():
         values = np.asarray(results[name]).astype(np.float64)

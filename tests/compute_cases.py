@@ -34,12 +34,12 @@ def run(kernel: Kernel, arrays: dict[str, Any]) -> dict[str, Any]:
 
 def check(kernel: Kernel, case: Case, seed: int = 0) -> None:
     arrays = case.arrays(np.random.default_rng(seed))
-    given = run(kernel, arrays)
+    values = run(kernel, arrays)
     expected = case.wanted(arrays)
     assert expected
     for name, wanted in expected.items():
         np.testing.assert_allclose(
-            given[name], wanted, case.tolerance, case.tolerance, err_msg=name
+            values[name], wanted, case.tolerance, case.tolerance, err_msg=name
         )
 
 

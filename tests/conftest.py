@@ -101,5 +101,5 @@ def tilewright(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPat
 @pytest.fixture(params=QUEUES)
 def queue(request: pytest.FixtureRequest) -> Iterator[tw.Queue]:
     """A queue of each kind."""
-    with tw.Queue(request.param) as made:
-        yield made
+    with tw.Queue(request.param) as result:
+        yield result

@@ -177,16 +177,16 @@ def _digesting(build: Any, path: Path) -> Any:
     def built(request: Any, target: Target, given: object, key: str, trace: Any) -> Any:
         start = time.perf_counter()
         trace = Trace() if trace is None else trace
-        made = build(request, target, given, key, trace)
+        result = build(request, target, given, key, trace)
         seconds = time.perf_counter() - start
-        names = ("", *made.packs)
-        value = digest(made.config, dict(zip(names, trace.kernels, strict=True)), target)
+        names = ("", *result.packs)
+        value = digest(result.config, dict(zip(names, trace.kernels, strict=True)), target)
         begun = request.start()
         what = _hash(to_text(begun.kernel), repr(sorted(begun.constant)), repr(given))
         # One write of a line: processes of tests append to one file.
         with path.open("a", encoding="utf-8") as file:
             file.write(line(f"{target.name} {request.name} {what}", value, seconds))
-        return made
+        return result
 
     return built
 

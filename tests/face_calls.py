@@ -278,11 +278,11 @@ class Calls:
     def options(self, **pools: Pool) -> str:
         """Keyword arguments, each there at times."""
         rng = self.rng
-        given = []
+        values = []
         for name, pool in pools.items():
             if rng.random() < 0.35:
-                given.append(f"{name}={self.of(pool) if pool else self.epilogue()}")
-        return ", ".join(given)
+                values.append(f"{name}={self.of(pool) if pool else self.epilogue()}")
+        return ", ".join(values)
 
     def sizes(self) -> str:
         names = self.rng.sample(KEYS, self.rng.randint(1, 6))
@@ -333,18 +333,18 @@ class Calls:
         function = self.rng.choice(list(LIBRARY))
         parameters = inspect.signature(getattr(tw, function)).parameters
         pools = {
-            name: LIBRARY_ALGORITHMS if name == "algorithm" else BY_ANNOTATION[each.annotation]
-            for name, each in parameters.items()
-            if each.kind is each.KEYWORD_ONLY
+            name: LIBRARY_ALGORITHMS if name == "algorithm" else BY_ANNOTATION[parameter.annotation]
+            for name, parameter in parameters.items()
+            if parameter.kind is parameter.KEYWORD_ONLY
         }
-        given = [
+        values = [
             self.of(
                 (LIBRARY[function], *SHAPES) if self.rng.random() < 0.3 else (LIBRARY[function],)
             )
         ]
         if "algorithm" in parameters and "algorithm" not in pools and self.rng.random() < 0.3:
-            given.append(self.of(LIBRARY_ALGORITHMS))
-        return f"tw.{function}({', '.join(given)}, {self.options(**pools)})"
+            values.append(self.of(LIBRARY_ALGORITHMS))
+        return f"tw.{function}({', '.join(values)}, {self.options(**pools)})"
 
     def misfit(self) -> str:
         """A call with shapes as lists, with more arguments than there are, or other names."""
@@ -371,13 +371,13 @@ class Calls:
 
     def reading(self) -> str:
         """What reads a text or a file, or looks for a name, given something else."""
-        name, given = self.rng.choice(READERS), self.of(PROGRAMS, 0.7)
+        name, values = self.rng.choice(READERS), self.of(PROGRAMS, 0.7)
         more = self.options(file=("'a.mlir'", "None"), constants=("{}", "None"))
         if name == "from_stablehlo":
             more = self.options(function=NAMED, arguments=("{'a': (2,)}", "{'a': 3}"), file=NAMED)
         elif name != "parse_kernel":
             more = ""
-        return f"tw.{name}({given}, {more})"
+        return f"tw.{name}({values}, {more})"
 
     def launch(self) -> str:
         """A launch of a kernel in Python, in right forms and in those of others."""
@@ -398,12 +398,12 @@ class Calls:
         """A call of a kernel that is there: with arrays, or with what is none."""
         rng = self.rng
         op, arrays = rng.choice(list(KERNELS.items()))
-        given = {name: self.of((array,), 0.15) for name, array in arrays.items()}
-        for name in list(given):
+        values = {name: self.of((array,), 0.15) for name, array in arrays.items()}
+        for name in list(values):
             if rng.random() < 0.1:
-                del given[name]
-        ordered = list(given.values())[: rng.randint(0, 2)] if rng.random() < 0.3 else []
-        words = ordered + [f"{name}={text}" for name, text in list(given.items())[len(ordered) :]]
+                del values[name]
+        ordered = list(values.values())[: rng.randint(0, 2)] if rng.random() < 0.3 else []
+        words = ordered + [f"{name}={text}" for name, text in list(values.items())[len(ordered) :]]
         if rng.random() < 0.15:
             words.append(f"{rng.choice(('out', 'stream', 'extra', 'dst'))}={rng.choice(ODD)}")
         kernel = f"compiled({op!r})"
@@ -429,8 +429,8 @@ class Calls:
     def steps(self) -> str:
         """Reads the text of a schedule."""
         text = mutated(self.rng, self.rng.choice(STEPS), self.rng.randint(0, 3))
-        given = self.rng.choice((*ODD, *DEEP)) if self.rng.random() < 0.1 else repr(text)
-        return f"tw.parse_schedule({given})"
+        values = self.rng.choice((*ODD, *DEEP)) if self.rng.random() < 0.1 else repr(text)
+        return f"tw.parse_schedule({values})"
 
     def step(self) -> str:
         """Takes steps of a schedule, from a text or by themselves."""

@@ -104,12 +104,12 @@ def _stages() -> tuple[str, ...]:
         tw.matmul("3x4:4x5", dtype="u8:s8:s32", epilogue=[tw.bias(), tw.relu()]),
         tw.reduce("3x4:3x1", algorithm="mean"),
     )
-    found: list[str] = []
+    result: list[str] = []
     machine = find_target("x86:avx2").machine
     for op in ops:
         _, scheduled = choose.choose(Start.of(op.resolved()), machine)
-        found += [to_text(op.kernel()), *map(to_text, scheduled.stages.values())]
-    return tuple(found)
+        result += [to_text(op.kernel()), *map(to_text, scheduled.stages.values())]
+    return tuple(result)
 
 
 def text(rng: random.Random) -> str:
@@ -139,9 +139,9 @@ def _mutated(rng: random.Random, seed: str, kinds: int) -> str:
             lines[at] = _nested(rng, lines[at])
         case 1:
             names = _NAME.findall(seed)
-            found = list(_NAME.finditer(lines[at]))
-            if found:
-                name = rng.choice(found)
+            result = list(_NAME.finditer(lines[at]))
+            if result:
+                name = rng.choice(result)
                 other = rng.choice(names)
                 lines[at] = lines[at][: name.start()] + other + lines[at][name.end() :]
         case 4:
@@ -225,7 +225,9 @@ def is_small(kernel: Kernel) -> bool:
 def _steps(stmt: Stmt) -> float:
     """Statements that run: more than any number where that is not known."""
     inside = sum(
-        _steps(each) for field in fields(stmt) for each in _statements(getattr(stmt, field.name))
+        _steps(statement)
+        for field in fields(stmt)
+        for statement in _statements(getattr(stmt, field.name))
     )
     match stmt:
         case For():

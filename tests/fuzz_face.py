@@ -79,19 +79,17 @@ def main() -> int:
     parser.add_argument("--start", type=int, default=0, help="the first case")
     parser.add_argument("--texts", type=float, default=_TEXTS, help="the share of kernels' texts")
     parser.add_argument("--most", type=int, default=20, help="kinds of faults to print")
-    given = parser.parse_args()
+    args = parser.parse_args()
     faulthandler.enable()
     warnings.simplefilter("error")
     os.environ["TILEWRIGHT_CACHE_DIR"] = tempfile.mkdtemp(prefix="fuzz-face-")
     seen: dict[str, int] = {}
     begun = time.monotonic()
-    for done, found in enumerate(
-        faults(given.seed, given.start, given.count, given.texts), start=1
-    ):
+    for done, found in enumerate(faults(args.seed, args.start, args.count, args.texts), start=1):
         if found is not None:
             seen[found.place] = seen.get(found.place, 0) + 1
-            if seen[found.place] == 1 and len(seen) <= given.most:
-                print(f"case {found.number} of seed {given.seed}:\n{found.text[:2000]}")
+            if seen[found.place] == 1 and len(seen) <= args.most:
+                print(f"case {found.number} of seed {args.seed}:\n{found.text[:2000]}")
                 print(found.error[-1500:], flush=True)
         # Before a case of which nothing is heard again, its number is on the screen.
         if done % 1000 == 0:
@@ -100,11 +98,11 @@ def main() -> int:
             rate = done / (time.monotonic() - begun)
             total = sum(seen.values())
             print(
-                f"\r{given.start + done:,} cases, {total} faults, {rate:.0f}/s",
+                f"\r{args.start + done:,} cases, {total} faults, {rate:.0f}/s",
                 end="", file=sys.stderr, flush=True,
             )  # fmt: skip
     faulthandler.cancel_dump_traceback_later()
-    print(f"\n{given.count:,} cases of seed {given.seed}: {sum(seen.values())} foreign exceptions")
+    print(f"\n{args.count:,} cases of seed {args.seed}: {sum(seen.values())} foreign exceptions")
     for place, number in sorted(seen.items(), key=lambda item: -item[1]):
         print(f"  {number:6} {place}")
     return 1 if seen else 0

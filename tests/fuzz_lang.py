@@ -25,11 +25,11 @@ LOCAL = (1, 1, 16)
 
 def sources() -> list[tuple[str, dict[str, Any]]]:
     """The text of each kernel of the suite, with the names around it."""
-    found = {}
+    result = {}
     for case in CASES:
         around = inspect_names(case.kernel)
-        found[case.name] = (source(case.kernel), around)
-    return list(found.values())
+        result[case.name] = (source(case.kernel), around)
+    return list(result.values())
 
 
 def inspect_names(kernel: KernelFunction) -> dict[str, Any]:
@@ -66,15 +66,15 @@ def tried(text: str, around: dict[str, Any]) -> str | None:
 
 def choices(kernel: KernelFunction) -> dict[str, Any]:
     """Types and constants for what calls decide."""
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for name, annotation in kernel.parameters.items():
         if type(annotation).__name__ == "Constant":
-            found[name] = 4
+            result[name] = 4
         elif isinstance(getattr(annotation, "dtype", None), str):
-            found[annotation.dtype] = "f32"
+            result[annotation.dtype] = "f32"
         elif type(annotation).__name__ == "ScalarType":
-            found[annotation.name] = "f32"
-    return found
+            result[annotation.name] = "f32"
+    return result
 
 
 def fuzz(count: int, seed: int) -> list[str]:
@@ -84,9 +84,9 @@ def fuzz(count: int, seed: int) -> list[str]:
     for _ in range(count):
         text, around = rng.choice(texts)
         changed = mutated(text, rng)
-        found = tried(changed, around)
-        if found is not None:
-            wrong.append(f"{changed}\n{found}")
+        result = tried(changed, around)
+        if result is not None:
+            wrong.append(f"{changed}\n{result}")
     return wrong
 
 
@@ -94,10 +94,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
-    given = parser.parse_args()
-    wrong = fuzz(given.count, given.seed)
+    args = parser.parse_args()
+    wrong = fuzz(args.count, args.seed)
     print("\n\n".join(wrong[:10]))
-    print(f"{len(wrong)} of {given.count} raise what they should not")
+    print(f"{len(wrong)} of {args.count} raise what they should not")
     return bool(wrong)
 
 

@@ -42,12 +42,12 @@ class Batch:
         writer.types.update(zip(names, self.scalars, strict=True))
         writer.ready.update(names)
         arrays = [f'{way}_{t}: tw.array("{t}", 2)' for way in ("in", "out") for t in TYPES]
-        given = [f"{name}: tw.{t}" for name, t in zip(names, self.scalars, strict=True)]
+        values = [f"{name}: tw.{t}" for name, t in zip(names, self.scalars, strict=True)]
         writer.line("item = tw.global_id(0)", "pass")
-        self.kernel = [f"@tw.kernel\ndef batch({', '.join([*arrays, *given])}):", *writer.kernel]
+        self.kernel = [f"@tw.kernel\ndef batch({', '.join([*arrays, *values])}):", *writer.kernel]
         writer.kernel.clear()
-        for number, each in enumerate(programs):
-            self._call(number, each)
+        for number, program in enumerate(programs):
+            self._call(number, program)
         writer.body(6)
         self.kernel += writer.kernel
         self.own = [name for name in sorted(writer.ready) if writer.types[name] in TYPES]
@@ -75,24 +75,24 @@ class Batch:
     def wrong(self, target: str) -> list[str]:
         """What differs: the program, and its results."""
         inputs = {t: numbers(self.rng, t, (ROWS, _COLUMNS)) for t in TYPES}
-        outputs = {t: np.zeros((ROWS, _SLOTS), each.dtype) for t, each in inputs.items()}
+        outputs = {t: np.zeros((ROWS, _SLOTS), value.dtype) for t, value in inputs.items()}
         scalars = [numbers(self.rng, t, (1,))[0] for t in self.scalars]
         kernel = defined(self.text)["batch"]
         try:
             kernel.launch(ROWS, *inputs.values(), *outputs.values(), *scalars, target=target)
         except TilewrightError as error:
             return [f"{target}: {error}"]
-        expected = {t: np.zeros_like(each) for t, each in outputs.items()}
+        expected = {t: np.zeros_like(output) for t, output in outputs.items()}
         self._reference(inputs, scalars, expected)
-        found = []
+        result = []
         for t in TYPES:
             same = (outputs[t] == expected[t]) | (
                 (outputs[t] != outputs[t]) & (expected[t] != expected[t])
             )
             for row, place in zip(*np.nonzero(~same), strict=True):
                 values = f"{outputs[t][row, place]!r}, Python {expected[t][row, place]!r}"
-                found.append(f"{self.places[t][place]} in row {row}, {t}: {target} {values}")
-        return found
+                result.append(f"{self.places[t][place]} in row {row}, {t}: {target} {values}")
+        return result
 
     def _reference(
         self, inputs: dict[str, Any], scalars: list[Any], outputs: dict[str, Any]
@@ -102,11 +102,11 @@ class Batch:
         own = space["own"](*scalars)
         for row in range(ROWS):
             filled = dict.fromkeys(TYPES, 0)
-            for each in self.programs:
-                given = [inputs[t][row, n] for n, t in enumerate(each.parameters)]
-                results = space[each.name](*given)
-                results = results if len(each.results) > 1 else (results,)
-                for type_, value in zip(each.results, results, strict=True):
+            for program in self.programs:
+                values = [inputs[t][row, n] for n, t in enumerate(program.parameters)]
+                results = space[program.name](*values)
+                results = results if len(program.results) > 1 else (results,)
+                for type_, value in zip(program.results, results, strict=True):
                     outputs[type_][row, filled[type_]] = value
                     filled[type_] += 1
             for value in own:
@@ -118,18 +118,18 @@ class Batch:
 def numbers(rng: random.Random, type_: str, shape: tuple[int, ...]) -> Any:
     """Arguments: small ones, limits, and any."""
     name = type_.replace("s", "int").replace("u", "uint").replace("f", "float")
-    found = np.zeros(shape, name)
+    result = np.zeros(shape, name)
     for at in np.ndindex(shape):
         if type_ in FLOATS:
             odd = [0.0, float("inf"), float("nan"), 1e30, -1e-30]
-            found[at] = rng.choice(
+            result[at] = rng.choice(
                 [rng.uniform(-10, 10), float(rng.randrange(-5, 6)), rng.choice(odd)]
             )
         else:
             low, high = bounds(type_)
             close = rng.randrange(max(low, -6), 7)
-            found[at] = rng.choice([close, close, low, high, rng.randrange(low, high + 1)])
-    return found
+            result[at] = rng.choice([close, close, low, high, rng.randrange(low, high + 1)])
+    return result
 
 
 def loose(rng: random.Random) -> str | None:
@@ -174,8 +174,8 @@ def one_batch(rng: random.Random, count: int, targets: Sequence[str], seed: int)
     ]
     batch = Batch(rng, programs, helpers)
     with np.errstate(all="ignore"):
-        found = loose(rng)
-        wrong = [] if found is None else [found]
+        result = loose(rng)
+        wrong = [] if result is None else [result]
         for target in targets:
             differing = batch.wrong(target)
             if differing:
@@ -187,10 +187,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
-    given = parser.parse_args()
-    wrong = fuzz(given.count, given.seed)
+    args = parser.parse_args()
+    wrong = fuzz(args.count, args.seed)
     print("\n\n".join(wrong[:10]))
-    print(f"{len(wrong)} kernels of {given.count} programs compute what Python does not")
+    print(f"{len(wrong)} kernels of {args.count} programs compute what Python does not")
     return bool(wrong)
 
 

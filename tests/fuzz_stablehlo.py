@@ -41,18 +41,18 @@ _POOL = [
 def programs(folder: Path | None) -> list[str]:
     """What is mutated."""
     takes = "%a: tensor<4x3xf32>, %b: tensor<2x2x2xf32>, %s: tensor<f32>"
-    found = [
+    result = [
         test_stablehlo_parser.function(text, takes)
         for pair in test_stablehlo_parser.FORMS.values()
         for text in pair
     ]
-    found += [
+    result += [
         test_stablehlo.main(
             each[0], f"{test_stablehlo.A}, %n: tensor<1xi32>", "tensor<2xf32>", "%a"
         )
         for each in test_stablehlo.REFUSED.values()
     ]
-    found.append(
+    result.append(
         test_stablehlo.main(
             test_stablehlo.REDUCE,
             "%a: tensor<4x3xf32>",
@@ -64,8 +64,8 @@ def programs(folder: Path | None) -> list[str]:
         for path in sorted(folder.rglob("*.mlir")):
             if path.stat().st_size < 3000:
                 text = path.read_text(encoding="utf-8")
-                found.append("\n".join(x for x in text.splitlines() if not x.startswith("//")))
-    return found
+                result.append("\n".join(x for x in text.splitlines() if not x.startswith("//")))
+    return result
 
 
 def mutated(text: str, rng: random.Random) -> str:

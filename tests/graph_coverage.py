@@ -104,32 +104,32 @@ def stablehlo_row(case: str) -> str:
 
 def stablehlo_judge(case: str, asked: Options) -> Verdict:
     """The worst of what becomes of the functions of a file."""
-    found = worst_of(Path(case), asked.target)
-    return found.status, found.why
+    worst = worst_of(Path(case), asked.target)
+    return worst.status, worst.why
 
 
 def onnx_judge(case: str, asked: Options) -> Verdict:
     """A case beside the results that come with it."""
     cases = import_module("onnx_cases")
-    found: Verdict = cases.outcome(cases.cases()[case], asked.target)
-    return found
+    result: Verdict = cases.outcome(cases.cases()[case], asked.target)
+    return result
 
 
 def aten_cases(asked: Options) -> Sequence[str]:
     """The names of ops, of which some have several overloads."""
-    return sorted({each.split(".")[0] for each in import_module("torch_ops").core_ops()})
+    return sorted({core_op.split(".")[0] for core_op in import_module("torch_ops").core_ops()})
 
 
 def aten_judge(case: str, asked: Options) -> Verdict:
     """The worst of all overloads on random inputs; an island is refused."""
-    found: Verdict = import_module("torch_ops").judged(case, asked.seed, asked.target)
-    return found
+    result: Verdict = import_module("torch_ops").judged(case, asked.seed, asked.target)
+    return result
 
 
 def op_db_judge(case: str, asked: Options) -> Verdict:
     """PyTorch's samples of an op in one kind; those with an op that PyTorch ran are refused."""
-    found: Verdict = import_module("torch_op_db").judged(case, asked.seed, asked.target)
-    return found
+    result: Verdict = import_module("torch_op_db").judged(case, asked.seed, asked.target)
+    return result
 
 
 def model_cases(asked: Options) -> Sequence[str]:
@@ -142,8 +142,8 @@ def model_judge(case: str, asked: Options) -> Verdict:
     """A model beside PyTorch; one with ops that PyTorch ran is refused."""
     name, kind = case.split(", ")
     models = import_module("torch_models")
-    found: Verdict = models.judged(name, kind, asked.full, asked.target)
-    return found
+    result: Verdict = models.judged(name, kind, asked.full, asked.target)
+    return result
 
 
 SUITES: Mapping[str, Suite] = {
@@ -223,7 +223,7 @@ def _alone(asked: Options, task: tuple[str, str]) -> Found:
 
 def tasks_of(suites: Sequence[str], asked: Options, match: str) -> list[tuple[str, str]]:
     """The cases of suites whose names have ``match`` in them; says which suites cannot run."""
-    found: list[tuple[str, str]] = []
+    result: list[tuple[str, str]] = []
     for name in suites:
         missing = [each for each in SUITES[name].needs if find_spec(each) is None]
         if name == "stablehlo" and asked.stablehlo is None:
@@ -231,8 +231,8 @@ def tasks_of(suites: Sequence[str], asked: Options, match: str) -> list[tuple[st
         if missing:
             print(f"{name} is left out: {', '.join(missing)} is not here")
             continue
-        found += [(name, each) for each in SUITES[name].cases(asked) if match in each]
-    return found
+        result += [(name, each) for each in SUITES[name].cases(asked) if match in each]
+    return result
 
 
 def table(found: Sequence[Found]) -> list[str]:
@@ -258,8 +258,8 @@ def _counts(found: Sequence[Found]) -> dict[str, Counter[str]]:
 def held(found: Sequence[Found]) -> bool:
     """Whether nothing is wrong, and of each row enough is right."""
     counts = _counts(found)
-    enough = all(each[RIGHT] >= BARS[row] * each.total() for row, each in counts.items())
-    return bool(counts) and enough and not any(each["wrong"] for each in counts.values())
+    enough = all(count[RIGHT] >= BARS[row] * count.total() for row, count in counts.items())
+    return bool(counts) and enough and not any(count["wrong"] for count in counts.values())
 
 
 def _data(found: Sequence[Found]) -> dict[str, Any]:
@@ -285,25 +285,25 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--seed", type=int, default=0, help="of the inputs of ops")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--json", type=Path, help="a file for the figures and what is not right")
-    given = parser.parse_args(arguments)
-    unknown = [each for each in given.suites if each not in SUITES]
+    args = parser.parse_args(arguments)
+    unknown = [suite for suite in args.suites if suite not in SUITES]
     if unknown:
         parser.error(f"there is no suite {unknown[0]!r}: choose of {', '.join(SUITES)}")
-    asked = Options(given.target, given.stablehlo, given.full, given.seed)
-    first, step = map(int, given.part.split("/"))
-    if given.tenth:
-        first, step = Random(given.seed).randrange(10), 10
-    names = given.suites or [name for name, suite in SUITES.items() if not suite.long]
-    tasks = tasks_of(names, asked, given.match)[first::step]
-    found: list[Found] = []
-    for each in progress(all_judged(tasks, asked, given.jobs), len(tasks), "coverage"):
-        found.append(each)
+    asked = Options(args.target, args.stablehlo, args.full, args.seed)
+    first, step = map(int, args.part.split("/"))
+    if args.tenth:
+        first, step = Random(args.seed).randrange(10), 10
+    names = args.suites or [name for name, suite in SUITES.items() if not suite.long]
+    tasks = tasks_of(names, asked, args.match)[first::step]
+    result: list[Found] = []
+    for each in progress(all_judged(tasks, asked, args.jobs), len(tasks), "coverage"):
+        result.append(each)
         if each.status != RIGHT:
             print(f"{each.status:8} {each.case}: {each.why}", flush=True)
-    print("\n".join(table(found)))
-    if given.json:
-        given.json.write_text(json.dumps(_data(found), indent=1), encoding="utf-8")
-    return 0 if held(found) else 1
+    print("\n".join(table(result)))
+    if args.json:
+        args.json.write_text(json.dumps(_data(result), indent=1), encoding="utf-8")
+    return 0 if held(result) else 1
 
 
 if __name__ == "__main__":

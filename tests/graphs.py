@@ -22,9 +22,9 @@ def graph(build: Callable[..., Any], **inputs: Any) -> Kernel:
     """The graph of ``build(tensors...)``, which gives a tensor or several: results ``y``, ``y1``,
     and so on. Its text reads back as itself."""
     builder = Builder("g")
-    given = [builder.input(name, a.dtype, a.shape) for name, a in inputs.items()]
-    made = build(*given)
-    for number, each in enumerate(made if isinstance(made, tuple | list) else (made,)):
+    values = [builder.input(name, a.dtype, a.shape) for name, a in inputs.items()]
+    result = build(*values)
+    for number, each in enumerate(result if isinstance(result, tuple | list) else (result,)):
         assert isinstance(each, Tensor)
         builder.output(f"y{number or ''}", each)
     kernel = builder.kernel()
@@ -35,10 +35,10 @@ def graph(build: Callable[..., Any], **inputs: Any) -> Kernel:
 
 def run(kernel: Kernel, target: str = "interpreter", **inputs: Any) -> list[Any]:
     """The results of a call, in order, as float64 where they are floats."""
-    found = tw.compile(kernel, target=target)(**inputs)
+    result = tw.compile(kernel, target=target)(**inputs)
     names = [p.name for p in kernel.arrays if p.access != "in"]
-    values = [found] if len(names) == 1 else [found[name] for name in names]
-    return [np.asarray(each) for each in values]
+    values = [result] if len(names) == 1 else [result[name] for name in names]
+    return [np.asarray(value) for value in values]
 
 
 def check(

@@ -24,8 +24,8 @@ class Interpreted:
 
     def __call__(self, *, out: Any, **arrays: Any) -> Any:
         results = [a.name for a in self.op.arguments if a.access != "in"]
-        given = arrays | (out if isinstance(out, dict) else {results[0]: out})
-        memory = {a.name: flat(a, given[a.name]) for a in self.op.arguments}
+        values = arrays | (out if isinstance(out, dict) else {results[0]: out})
+        memory = {a.name: flat(a, values[a.name]) for a in self.op.arguments}
         run(self._kernel, memory)
         return out
 

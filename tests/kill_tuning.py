@@ -110,7 +110,7 @@ def wait_for_all(session: int) -> None:
 
 def members(session: int) -> list[int]:
     """The processes of a session, but for those that have ended."""
-    found = []
+    result = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
             try:
@@ -118,8 +118,8 @@ def members(session: int) -> list[int]:
             except OSError:
                 continue
             if int(words[3]) == session and words[0] != "Z":
-                found.append(int(entry.name))
-    return found
+                result.append(int(entry.name))
+    return result
 
 
 def run(path: Path, count: int, seed: int, longest: float = LONGEST) -> int:

@@ -206,8 +206,8 @@ class _Ways:
     def _expression(self, node: ast.AST, ways: set[bool]) -> set[bool]:
         """What is evaluated looks if it calls what looks."""
         calls = [each for each in _evaluated(node) if isinstance(each, ast.Call)]
-        looks = (self._looks.call(self._module, self._function, _called(each)) for each in calls)
-        checked = (_says(each, "check") for each in calls)  # by `subprocess`
+        looks = (self._looks.call(self._module, self._function, _called(call)) for call in calls)
+        checked = (_says(call, "check") for call in calls)  # by `subprocess`
         return {True} if any(looks) or any(checked) else ways
 
     def _runs(self, node: ast.expr, depth: int = 0) -> bool:

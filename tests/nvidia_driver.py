@@ -53,9 +53,9 @@ class _Config(SimpleNamespace):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        made = _Config()
-        setattr(self, name, made)
-        return made
+        result = _Config()
+        setattr(self, name, result)
+        return result
 
 
 _c = ctypes
@@ -171,8 +171,8 @@ class Driver:
 
     def on_cuGetProcAddress(self, name: bytes, version: int, flags: Any) -> int:  # noqa: N802
         known = self._functions if self.version >= version else {}
-        found = known.get(name)
-        return (ctypes.cast(found, ctypes.c_void_p).value or 0) if found else 0
+        result = known.get(name)
+        return (ctypes.cast(result, ctypes.c_void_p).value or 0) if result else 0
 
     # Memory.
 

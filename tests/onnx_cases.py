@@ -29,8 +29,10 @@ def cases() -> Mapping[str, Any]:
     """All cases of nodes, by name."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = {each.name: each for each in collect_testcases(None)}
-    return dict(sorted(found.items()))
+        result = {
+            collect_testcase.name: collect_testcase for collect_testcase in collect_testcases(None)
+        }
+    return dict(sorted(result.items()))
 
 
 def outcome(case: Any, target: str = "x86") -> tuple[str, str]:
@@ -56,7 +58,7 @@ def _compared(case: Any, inputs: Sequence[Any], results: Sequence[Any], target: 
     if any(not isinstance(each, np.ndarray | np.generic) for each in (*inputs, *results)):
         raise UnsupportedError("its arguments or results are no tensors")
     names = [each.name for each in case.model.graph.input]
-    given = dict(zip(names, map(np.asarray, inputs), strict=True))
+    values = dict(zip(names, map(np.asarray, inputs), strict=True))
     known: dict[str, Any] = {}
     while True:
         try:
@@ -66,22 +68,22 @@ def _compared(case: Any, inputs: Sequence[Any], results: Sequence[Any], target: 
             asked = _UNKNOWN.match(error.what)
             if asked is None:
                 raise
-            if asked[1] in given:
-                more = {asked[1]: given[asked[1]]}
+            if asked[1] in values:
+                more = {asked[1]: values[asked[1]]}
             else:  # what a function's body makes of some
-                more = {n: x for n, x in given.items() if x.dtype.kind in "iu" and x.size < 64}
+                more = {n: x for n, x in values.items() if x.dtype.kind in "iu" and x.size < 64}
             if more.keys() <= known.keys():
                 raise
             known |= more
     program = tw.compile(graph, target=target, threads=1)
     arrays = [
-        np.ascontiguousarray(each).reshape(each.shape)
-        for n, each in given.items()
+        np.ascontiguousarray(value).reshape(value.shape)
+        for n, value in values.items()
         if n not in known
     ]
     out = {
-        name: np.zeros(np.shape(each), np.asarray(each).dtype)
-        for name, each in zip(graph.outputs, results, strict=True)
+        name: np.zeros(np.shape(result), np.asarray(result).dtype)
+        for name, result in zip(graph.outputs, results, strict=True)
     }
     program(*arrays, out=out)
     for (name, found), wanted in zip(out.items(), results, strict=True):

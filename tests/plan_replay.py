@@ -97,7 +97,7 @@ class _OnOpenCL(_Replay):
         self.queue = self.cl.CommandQueue(self.context, handle)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", self.cl.CompilerWarning)
-            self.programs = [self.cl.Program(self.context, each).build() for each in modules]
+            self.programs = [self.cl.Program(self.context, module).build() for module in modules]
 
     def launch(self, step: Mapping[str, Any]) -> None:
         kernel = self.cl.Kernel(self.programs[step["module"]], step["entry"])

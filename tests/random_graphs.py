@@ -109,19 +109,19 @@ class Graphs:
             case 0:
                 shape = [each for each in (x.elements, 1) if each > 1] or [1]
                 half = [2, x.elements // 2] if x.elements % 2 == 0 and x.elements else shape
-                made = views.reshape(x, rng.choice((shape, half)))
+                result = views.reshape(x, rng.choice((shape, half)))
             case 1:
-                made = views.transpose(x, rng.sample(range(x.rank), x.rank))
+                result = views.transpose(x, rng.sample(range(x.rank), x.rank))
             case 2 if x.rank:
                 value = builder.splat(rng.choice((0.0, 1.5)), "f32")
                 low, high, between = ([rng.randint(0, 1) for _ in x.shape] for _ in "lhb")
-                made = views.pad(x, value, low, high, between)
+                result = views.pad(x, value, low, high, between)
             case 3 if x.rank:
-                made = views.reverse(x, [rng.randrange(x.rank)])
+                result = views.reverse(x, [rng.randrange(x.rank)])
             case _:
-                made = views.broadcast_in_dim(x, (2, *x.shape), range(1, x.rank + 1))
+                result = views.broadcast_in_dim(x, (2, *x.shape), range(1, x.rank + 1))
         # Some are copies, as a kernel in text may have them.
-        return builder.materialize(made, "copied") if rng.random() < 0.5 else made
+        return builder.materialize(result, "copied") if rng.random() < 0.5 else result
 
     def _product(self, x: Tensor, seed: int) -> Tensor:
         rng = self.rng

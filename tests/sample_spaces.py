@@ -90,10 +90,10 @@ def main() -> None:
     asked = parser.parse_args()
     counts: Counter[str] = Counter()
     start = time.monotonic()
-    for each in points(asked.count, asked.seed):
-        counts[each.outcome] += 1
-        if each.outcome not in ("right", "refused"):
-            print(each, flush=True)
+    for point in points(asked.count, asked.seed):
+        counts[point.outcome] += 1
+        if point.outcome not in ("right", "refused"):
+            print(point, flush=True)
     print(f"{dict(counts)} in {time.monotonic() - start:.0f} s")
     if set(counts) - {"right", "refused"}:
         raise SystemExit(1)

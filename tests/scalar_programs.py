@@ -182,11 +182,11 @@ class Writer:
         return Both(kernel, f"({a.of(type_)} if {test.reference} else {b.of(type_)})", type_)
 
     def called(self, type_: str, depth: int) -> Both:
-        fitting = [each for each in self.helpers if each.results == (type_,)]
+        fitting = [helper for helper in self.helpers if helper.results == (type_,)]
         if not fitting or self.loops:
             return self.binary(type_, depth)
         function = self.rng.choice(fitting)
-        values = [self.expression(each, depth - 1) for each in function.parameters]
+        values = [self.expression(parameter, depth - 1) for parameter in function.parameters]
         kernel, reference = (
             ", ".join(getattr(v, k) for v in values) for k in ("kernel", "reference")
         )
@@ -345,7 +345,7 @@ class Writer:
         self.kept.add(name)
         self.line(f"{name} = tw.s32(0)", f"{name} = as_s32(0)")
         test, limit = self.condition(1), self.rng.randrange(1, 4)
-        texts = [f"while {name} < {limit} and {each}:" for each in _texts(test)]
+        texts = [f"while {name} < {limit} and {text}:" for text in _texts(test)]
         with self.block(*texts):
             self.line(f"{name} += 1", f"{name} = {name} + as_s32(1)")
             self.inside()
@@ -366,8 +366,8 @@ class Writer:
         return True
 
     def return_(self) -> None:
-        values = [self.expression(each) for each in self.results]
-        kernel = ", ".join(each.kernel for each in values)
+        values = [self.expression(result) for result in self.results]
+        kernel = ", ".join(value.kernel for value in values)
         reference = ", ".join(v.of(t) for v, t in zip(values, self.results, strict=True))
         self.line(f"return {kernel}", f"return {reference}")
 

@@ -47,7 +47,7 @@ _TAGS = {3: "nwc", 4: "nhwc", 5: "ndhwc"}
 def cases(seed: int, targets: Sequence[str] = TARGETS) -> Iterator[tuple[str, Case]]:
     """Problems of all sets in directions, types and layouts, each on a target, in an order that
     ``seed`` says."""
-    found: list[tuple[str, Case]] = []
+    result: list[tuple[str, Case]] = []
     for name in catalog.names():
         chosen = catalog.load(name)
         products = chosen.driver in ("conv", "matmul")
@@ -59,13 +59,13 @@ def cases(seed: int, targets: Sequence[str] = TARGETS) -> Iterator[tuple[str, Ca
                     types = list(_TYPES if direction is Direction.FWD_D else _TYPES[:2])
                 for each in types:
                     case = Case(problem, each, direction=direction)
-                    found += [(target, case) for target in targets]
+                    result += [(target, case) for target in targets]
                     if chosen.driver == "conv":
                         tag = _TAGS[len(problem.shapes["src"])]
                         placed = Case(problem, each, (tag, "any", tag), direction)
-                        found += [(target, placed) for target in targets]
-    random.Random(seed).shuffle(found)
-    return iter(found)
+                        result += [(target, placed) for target in targets]
+    random.Random(seed).shuffle(result)
+    return iter(result)
 
 
 def fault(name: str, case: Case) -> str | None:
@@ -118,10 +118,10 @@ def main(words: list[str] | None = None) -> int:
     wrong = 0
     picked = list(islice(cases(chosen.seed), chosen.count))
     for target, case in picked:
-        found = fault(target, case)
-        if found is not None:
+        result = fault(target, case)
+        if result is not None:
             wrong += 1
-            print(f"{target} {case.driver} {case.arguments()}: {found}", flush=True)
+            print(f"{target} {case.driver} {case.arguments()}: {result}", flush=True)
     print(f"{len(picked)} schedules recorded and replayed (seed {chosen.seed}): {wrong} differ")
     return 1 if wrong else 0
 

@@ -41,11 +41,11 @@ class Scope:
         """Values of the variables with which a program gets here."""
         start = [dict(zip(FREE, (a, b), strict=True)) for a in FREE_VALUES for b in FREE_VALUES]
         generator.shuffle(start)
-        found: list[dict[Var, int]] = []
+        result: list[dict[Var, int]] = []
         for state in start[:12]:
             reached = list(self._run(dict(state), 0))
-            found += generator.sample(reached, min(len(reached), limit // 12))
-        return found
+            result += generator.sample(reached, min(len(reached), limit // 12))
+        return result
 
     def _run(self, state: dict[Var, int], step: int) -> Iterator[dict[Var, int]]:
         if step == len(self.steps):

@@ -54,9 +54,9 @@ def carried_out(
     config: Config,
 ) -> KernelSchedule:
     """What a recipe's ``schedule`` makes of ``kernel`` by ``config``."""
-    made = KernelSchedule(kernel, machine)
-    schedule(made, machine, config)
-    return made
+    result = KernelSchedule(kernel, machine)
+    schedule(result, machine, config)
+    return result
 
 
 def check_schedule(schedule: KernelSchedule) -> None:

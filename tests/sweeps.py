@@ -72,7 +72,7 @@ def choose(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leaves in ``items`` what is to be run."""
     sweep, whole = bool(config.getoption("--sweep")), bool(config.getoption("--whole"))
     every = {} if config.getoption("--note-long") else read_long()
-    named = {each for each in config.args if "::" in each}
+    named = {arg for arg in config.args if "::" in arg}
     parts: dict[bool, list[pytest.Item]] = {True: [], False: []}
     for item in items:
         by_default = not item.get_closest_marker("sweep") and drawn(item.nodeid, every)
@@ -111,12 +111,12 @@ def long_text(seconds: dict[str, float], known: dict[str, int]) -> str:
     cases: defaultdict[str, list[str]] = defaultdict(list)
     for test in seconds:
         cases[function_of(test)].append(test)
-    found = {name: number for name, number in known.items() if name not in cases}
+    result = {name: number for name, number in known.items() if name not in cases}
     for name, tests in cases.items():
         one_of = _one_of(tests, [seconds[test] for test in tests])
         if one_of != 1 and not name.startswith(_ALWAYS):
-            found[name] = one_of
-    return _HEAD + "".join(f"{name} {number}\n" for name, number in sorted(found.items()))
+            result[name] = one_of
+    return _HEAD + "".join(f"{name} {number}\n" for name, number in sorted(result.items()))
 
 
 def _one_of(tests: Sequence[str], seconds: Sequence[float]) -> int:
@@ -133,8 +133,8 @@ def _one_of(tests: Sequence[str], seconds: Sequence[float]) -> int:
 
 def _processor_seconds() -> float:
     """Of this process, and of those that it started and that have ended."""
-    found = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return sum(each.ru_utime + each.ru_stime for each in found)
+    result = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(each.ru_utime + each.ru_stime for each in result)
 
 
 class _Durations:

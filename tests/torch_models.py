@@ -94,10 +94,10 @@ def checked(name: str, kind: str, full: bool = False, target: str = "x86") -> st
         return _gradients(model, run, inputs)
     with torch.no_grad():
         expected = model(**inputs).logits
-        found = run(**inputs).logits
+        result = run(**inputs).logits
         again = run(**inputs).logits
     tolerance = 0.06 if kind == "bfloat16" else 1e-3
-    for each in (found, again):
+    for each in (result, again):
         error = (each.float() - expected.float()).abs().max().item()
         scale = expected.float().abs().max().item()
         if not error <= tolerance * scale:
@@ -110,10 +110,10 @@ def _gradients(model: Any, run: Callable[..., Any], inputs: dict[str, Any]) -> s
     expected = torch.autograd.grad(
         model(**inputs).logits.square().sum(), list(weights.values()), allow_unused=True
     )
-    found = torch.autograd.grad(
+    result = torch.autograd.grad(
         run(**inputs).logits.square().sum(), list(weights.values()), allow_unused=True
     )
-    for name, a, b in zip(weights, found, expected, strict=True):
+    for name, a, b in zip(weights, result, expected, strict=True):
         if (a is None) != (b is None):
             return f"{name}: there is {'no' if a is None else 'a'} gradient"
         if a is None:
@@ -130,5 +130,5 @@ def judged(name: str, kind: str, full: bool = False, target: str = "x86") -> tup
     wrong = checked(name, kind, full, target)
     if wrong:
         return "wrong", wrong
-    islands = {f"{each.op} ({each.why})": each.count for each in report().islands}
+    islands = {f"{island.op} ({island.why})": island.count for island in report().islands}
     return ("refused", f"by PyTorch: {islands}") if islands else ("right", "")

@@ -100,12 +100,12 @@ def _outcome(function: Any, sample: Any, gradients: bool, target: str) -> str:
 
     def eager(*given: Any) -> Leaves:
         left = iter(given)
-        filled = [next(left) if isinstance(each, torch.Tensor) else each for each in leaves]
+        filled = [next(left) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
         first, args, kwargs = pytree.tree_unflatten(filled, spec)
         results = pytree.tree_leaves(function(first, *args, **kwargs))
-        return [each for each in results if _is_dense(each)]
+        return [result for result in results if _is_dense(result)]
 
-    tensors = [each.detach() for each in leaves if isinstance(each, torch.Tensor)]
+    tensors = [leaf.detach() for leaf in leaves if isinstance(leaf, torch.Tensor)]
     try:
         expected = _results(eager, tensors, gradients)
         again = _results(eager, tensors, gradients, seed=1)
@@ -154,18 +154,18 @@ def _results(
 ) -> Leaves:
     """The results of a call on copies; or the gradients of what is differentiable."""
     torch.manual_seed(seed)
-    given = [_copied(each) for each in tensors]
+    values = [_copied(tensor) for tensor in tensors]
     if not gradients:
         with torch.no_grad():
-            return [each.detach() for each in function(*given)]
-    floats = [each.requires_grad_() for each in given if each.is_floating_point()]
-    results = [each for each in function(*given) if each.requires_grad]
+            return [each.detach() for each in function(*values)]
+    floats = [each.requires_grad_() for each in values if each.is_floating_point()]
+    results = [each for each in function(*values) if each.requires_grad]
     if not results:
         return []
     generator = torch.Generator().manual_seed(0)
     weights = [
-        torch.rand(each.shape, generator=generator, dtype=torch.float64).to(each.dtype) + 0.5
-        for each in results
+        torch.rand(result.shape, generator=generator, dtype=torch.float64).to(result.dtype) + 0.5
+        for result in results
     ]
     found = torch.autograd.grad(results, floats, weights, allow_unused=True)
     return [each for each in found if each is not None]
@@ -175,8 +175,8 @@ def _copied(tensor: torch.Tensor) -> torch.Tensor:
     """A copy that lies alike."""
     if any(n > 1 and s == 0 for n, s in zip(tensor.shape, tensor.stride(), strict=True)):
         return tensor.clone()
-    made = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
-    return made.copy_(tensor)
+    result = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
+    return result.copy_(tensor)
 
 
 def _exact(function: Any, sample: Any, gradients: bool) -> Leaves | None:
@@ -190,18 +190,18 @@ def _exact(function: Any, sample: Any, gradients: bool) -> Leaves | None:
     def holds(each: Any) -> Any:
         return wide(each) if isinstance(each, torch.Tensor | torch.dtype) else each
 
-    given = pytree.tree_map(holds, (sample.input, sample.args, sample.kwargs))
-    leaves, spec = pytree.tree_flatten(given)
+    values = pytree.tree_map(holds, (sample.input, sample.args, sample.kwargs))
+    leaves, spec = pytree.tree_flatten(values)
 
     def eager(*tensors: Any) -> Leaves:
         left = iter(tensors)
-        filled = [next(left) if isinstance(each, torch.Tensor) else each for each in leaves]
+        filled = [next(left) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
         first, args, kwargs = pytree.tree_unflatten(filled, spec)
         results = pytree.tree_leaves(function(first, *args, **kwargs))
-        return [each for each in results if _is_dense(each)]
+        return [result for result in results if _is_dense(result)]
 
     try:
-        tensors = [each for each in leaves if isinstance(each, torch.Tensor)]
+        tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
         return _results(eager, tensors, gradients)
     except Exception:  # not of this type
         return None

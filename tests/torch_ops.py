@@ -22,41 +22,41 @@ from torch_samples import SAMPLES, Sample
 @cache
 def core_ops() -> dict[str, Any]:
     """The ops of core ATen, by name and overload."""
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for packet in map(lambda name: getattr(torch.ops.aten, name), dir(torch.ops.aten)):
         for overload in packet.overloads() if hasattr(packet, "overloads") else ():
             op = getattr(packet, overload)
             if torch.Tag.core in op.tags and not overload.endswith("out"):
-                found[str(op).removeprefix("aten.")] = op
-    return found
+                result[str(op).removeprefix("aten.")] = op
+    return result
 
 
 def graph_of(op: Any, sample: Sample) -> tuple[GraphModule, list[torch.Tensor]]:
     """A graph that calls an op, and the tensors that it is given."""
     graph, mode = Graph(), FakeTensorMode()
     leaves, spec = pytree.tree_flatten(sample)
-    tensors = [each for each in leaves if isinstance(each, torch.Tensor)]
+    tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
     nodes = []
-    for number, each in enumerate(tensors):
+    for number, tensor in enumerate(tensors):
         node = graph.placeholder(f"x{number}")
-        node.meta["val"] = mode.from_tensor(each)
+        node.meta["val"] = mode.from_tensor(tensor)
         nodes.append(node)
     left = iter(nodes)
-    given = [next(left) if isinstance(each, torch.Tensor) else each for each in leaves]
-    args, kwargs = pytree.tree_unflatten(given, spec)
+    value = [next(left) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+    args, kwargs = pytree.tree_unflatten(value, spec)
     call = graph.call_function(op, args, kwargs)
     fake = iter([node.meta["val"] for node in nodes])
-    values = [next(fake) if isinstance(each, torch.Tensor) else each for each in leaves]
+    values = [next(fake) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
     fake_args, fake_kwargs = pytree.tree_unflatten(values, spec)
     with mode:
         call.meta["val"] = op(*fake_args, **fake_kwargs)
     results = call.meta["val"]
     if isinstance(results, tuple | list):
         parts = []
-        for number, each in enumerate(results):
-            if isinstance(each, torch.Tensor):
+        for number, result in enumerate(results):
+            if isinstance(result, torch.Tensor):
                 part = graph.call_function(operator.getitem, (call, number))
-                part.meta["val"] = each
+                part.meta["val"] = result
                 parts.append(part)
         graph.output(tuple(parts))
     else:
@@ -81,10 +81,10 @@ def outcome(op: Any, sample: Sample, target: str = "x86") -> tuple[str, str]:
         return "island", f"its shape is not known: {type(error).__name__}"
     try:
         run = compiled_by_parts(gm, (), Options(target, strict=True), GraphReport("op"))
-        found = run(*tensors)
+        result = run(*tensors)
     except TilewrightError as error:
         return "island", error.why or error.what
-    for a, b in zip(found, wanted, strict=True):
+    for a, b in zip(result, wanted, strict=True):
         narrow = a.dtype in (torch.bfloat16, torch.float16)
         tolerance = 2e-2 if narrow else 1e-4
         try:
@@ -107,5 +107,5 @@ def judged(packet: str, seed: int = 0, target: str = "x86") -> tuple[str, str]:
             results += [outcome(op, each, target) for each in SAMPLES.get(name, list)()]
             if name not in SAMPLES:
                 results.append(("island", "no tensors, or random numbers"))
-    status, why = min(results, key=lambda each: order.index(each[0]))
+    status, why = min(results, key=lambda result: order.index(result[0]))
     return {"native": "right", "island": "refused"}.get(status, status), why

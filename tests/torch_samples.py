@@ -113,13 +113,13 @@ def _convolutions(backward: bool = False) -> Iterator[Sample]:
         ((1, 2, 4, 5, 4), (3, 2, 2, 3, 2), [1, 2, 1], [0, 1, 0], [1, 1, 1], False, [0] * 3, 1),
     ):
         image, weight = drawn(*x), drawn(*w)
-        given = (stride, padding, dilation, transposed, more, groups)
+        values = (stride, padding, dilation, transposed, more, groups)
         channels = w[1] * groups if transposed else w[0]
         if not backward:
-            yield call(image, weight, drawn(channels), *given)
+            yield call(image, weight, drawn(channels), *values)
             continue
-        result = torch.ops.aten.convolution(image, weight, None, *given)
-        yield call(drawn(*result.shape), image, weight, [channels], *given, [True] * 3)
+        result = torch.ops.aten.convolution(image, weight, None, *values)
+        yield call(drawn(*result.shape), image, weight, [channels], *values, [True] * 3)
     if not backward:
         yield call(drawn(1, 3, 6, 6).bfloat16(), drawn(2, 3, 3, 3).bfloat16(), None,
                    [1, 1], [0, 0], [1, 1], False, [0, 0], 1)  # fmt: skip
@@ -141,20 +141,20 @@ def _pooled(rank: int, average: bool = False) -> Iterator[Sample]:
 
 def _max_pool_backward() -> Iterator[Sample]:
     x = torch.randperm(2 * 3 * 72).reshape(2, 3, 9, 8).float()
-    for given in (([2, 2], [2, 2], [0, 0], [1, 1], False), ([3, 3], [2, 2], [1, 1], [1, 1], True)):
-        values, where = torch.ops.aten.max_pool2d_with_indices(x, *given)
-        yield call(drawn(*values.shape), x, *given, where)
+    for value in (([2, 2], [2, 2], [0, 0], [1, 1], False), ([3, 3], [2, 2], [1, 1], [1, 1], True)):
+        values, where = torch.ops.aten.max_pool2d_with_indices(x, *value)
+        yield call(drawn(*values.shape), x, *value, where)
 
 
 def _avg_pool_backward() -> Iterator[Sample]:
     x = drawn(2, 3, 9, 8)
-    for given in (
+    for values in (
         ([2, 2], [2, 2], [0, 0], False, True, None),
         ([3, 3], [2, 2], [1, 1], True, False, None),
         ([3, 2], [1, 2], [1, 0], False, True, 5),
     ):
-        result = torch.ops.aten.avg_pool2d(x, *given)
-        yield call(drawn(*result.shape), x, *given)
+        result = torch.ops.aten.avg_pool2d(x, *values)
+        yield call(drawn(*result.shape), x, *values)
 
 
 def _norms() -> Iterator[Sample]:

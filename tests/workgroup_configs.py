@@ -44,20 +44,20 @@ def workgroup_config(
             **given,
         }
     )
-    return WorkgroupConfig(**{part: _TYPES[part](**own) for part, own in values.items()})
+    return WorkgroupConfig(**{part: _TYPES[part](**value) for part, value in values.items()})
 
 
 def with_fields(config: WorkgroupConfig, **given: Any) -> WorkgroupConfig:
     """``config`` with other values of these fields."""
     values = _by_part(given)
     return replace(
-        config, **{part: replace(getattr(config, part), **own) for part, own in values.items()}
+        config, **{part: replace(getattr(config, part), **value) for part, value in values.items()}
     )
 
 
 def _by_part(given: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = {}
+    result: dict[str, dict[str, Any]] = {}
     for name, value in given.items():
         part, own = _PLACES[name]
-        found.setdefault(part, {})[own] = value
-    return found
+        result.setdefault(part, {})[own] = value
+    return result

@@ -123,8 +123,8 @@ def cache_in(folder: Path) -> Iterator[None]:
 
 def environment_of(cache: Path) -> dict[str, str]:
     """The environment of a process whose disk cache is in ``cache``, and that asks no database."""
-    own = {"TILEWRIGHT_CACHE_DIR": str(cache), _DATABASE: ""}
-    return {**os.environ, **own}
+    ours = {"TILEWRIGHT_CACHE_DIR": str(cache), _DATABASE: ""}
+    return {**os.environ, **ours}
 
 
 @contextmanager

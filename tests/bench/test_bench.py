@@ -177,17 +177,17 @@ def test_a_narrow_table_loses_columns_and_no_digits() -> None:
 
 
 def test_json() -> None:
-    found = json.loads(json.dumps(as_json([*ROWS, NOISY], PEAKS, doubts=["L3 above L2"])))
-    assert set(found) == {
+    result = json.loads(json.dumps(as_json([*ROWS, NOISY], PEAKS, doubts=["L3 above L2"])))
+    assert set(result) == {
         *("schema", "date", "machine", "torch", "threads", "peaks", "complete", "rows", "summary")
     }
-    assert found["schema"] == SCHEMA
-    assert found["peaks"]["gflops"] == dict(PEAKS.gflops)
-    assert found["peaks"]["doubts"] == ["L3 above L2"]
-    assert found["rows"][0]["ratio"] == 2.0
-    assert [row["noisy"] for row in found["rows"]] == [False, False, False, True]
-    assert found["rows"][3]["noise"] == ["others had the cores", "b"]
-    assert found["summary"] == {
+    assert result["schema"] == SCHEMA
+    assert result["peaks"]["gflops"] == dict(PEAKS.gflops)
+    assert result["peaks"]["doubts"] == ["L3 above L2"]
+    assert result["rows"][0]["ratio"] == 2.0
+    assert [row["noisy"] for row in result["rows"]] == [False, False, False, True]
+    assert result["rows"][3]["noise"] == ["others had the cores", "b"]
+    assert result["summary"] == {
         "compared": 3,
         "peer": "oneDNN",
         "geometric_mean": pytest.approx(2.0),
@@ -287,16 +287,16 @@ def test_a_row_says_why_there_is_no_peer(monkeypatch: pytest.MonkeyPatch) -> Non
     assert row(broken).no_peer == "PyTorch says: no kernel for it"
     monkeypatch.setattr("tilewright.bench.torch_tensors.load_torch", lambda: None)
     assert row(find_peers).no_peer == "PyTorch is not installed"
-    found = row(lambda op, threads: {"a": [failing, lambda: None], "b": [lambda: None]})
-    assert found.no_peer is None and found.peer == "a" and list(found.other_peers) == ["b"]
-    assert found.peer_call_us is not None and found.peer_call_us > 0
+    result = row(lambda op, threads: {"a": [failing, lambda: None], "b": [lambda: None]})
+    assert result.no_peer is None and result.peer == "a" and list(result.other_peers) == ["b"]
+    assert result.peer_call_us is not None and result.peer_call_us > 0
 
 
 def test_what_a_row_adds_to_the_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     def row(shape: str, seconds: float, others: float | None) -> Row:
         times = {"ours": Timing(seconds, seconds, 0.0, 0.0, 9)}
-        found = Measured(times, Conditions(2, 1, others), ("the clock moved by 12%",))
-        monkeypatch.setattr(benchmarking, "measure", lambda *_, **__: found)
+        result = Measured(times, Conditions(2, 1, others), ("the clock moved by 12%",))
+        monkeypatch.setattr(benchmarking, "measure", lambda *_, **__: result)
         op = Case(parse("eltwise", shape)).op()
         compile = partial(compile_kernel, threads=1)
         return benchmark(op, "", compile, PEAKS, peers=no_peers)

@@ -118,16 +118,16 @@ def test_table_and_json(
     assert re.search(line, out)
     assert "peer cuDNN: geometric mean 1.500, worst 1.500" in out
     assert "first: geometric mean 1.500, worst 1.500, of 1" in out
-    found = json.loads(file.read_text())
-    assert set(found) == {"date", "machine", "rows", "failed", "out_of_time", "summary"}
-    assert found["machine"] == {"gpu": "Invented"}
-    assert [row["name"] for row in found["rows"]] == ["first 16x16:16x16", "second net:layer"]
-    first = found["rows"][0]
+    result = json.loads(file.read_text())
+    assert set(result) == {"date", "machine", "rows", "failed", "out_of_time", "summary"}
+    assert result["machine"] == {"gpu": "Invented"}
+    assert [row["name"] for row in result["rows"]] == ["first 16x16:16x16", "second net:layer"]
+    first = result["rows"][0]
     assert (first["ms"], first["best_ms"], first["peer_ms"]) == (2.0, 1.0, 3.0)
     assert first["gflops"] == pytest.approx(2 * 16**3 / 0.002 * 1e-9)
     assert first["bytes"] == 3 * 16 * 16 * 4
     assert first["compile_cold_ms"] > 0
-    assert found["summary"]["compared"] == 2 and not found["failed"]
+    assert result["summary"]["compared"] == 2 and not result["failed"]
 
 
 def test_cases_that_fail(
@@ -243,8 +243,8 @@ def test_the_peer_computes_the_same(op: Op) -> None:
     calls = [call for calls in gpu.peers(torch, op, tensors).values() for call in calls]
     assert calls and wanted
     for call in calls:
-        made = call()
-        for got, want in zip(made if len(wanted) > 1 else [made], wanted, strict=True):
+        result = call()
+        for got, want in zip(result if len(wanted) > 1 else [result], wanted, strict=True):
             assert bool((got.double() == want.to(torch.bfloat16).double()).all())
 
 
@@ -372,10 +372,10 @@ def test_the_command(tilewright: Command, monkeypatch: pytest.MonkeyPatch, tmp_p
     ended = tilewright(*words)
     assert ended.code == 0, ended.err
     assert "gpu Invented; peak figures: " in ended.out and "peer cuDNN" in ended.out
-    found = json.loads(file.read_text())
-    assert found["machine"]["gpu"] == "Invented" and found["complete"]
-    assert found["peaks"]["gbytes_per_second"] == {"DRAM": 1e-9 * machine.rates.memory}
-    assert [row["ms"] for row in found["rows"]] == [2.0]
+    result = json.loads(file.read_text())
+    assert result["machine"]["gpu"] == "Invented" and result["complete"]
+    assert result["peaks"]["gbytes_per_second"] == {"DRAM": 1e-9 * machine.rates.memory}
+    assert [row["ms"] for row in result["rows"]] == [2.0]
     assert tilewright(*words, "--peer", "x86").err.startswith("tilewright: x86 is no peer of a GPU")
     opened(Invented("3 elements differ"))
     ended = tilewright(*words)

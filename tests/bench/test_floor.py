@@ -34,12 +34,12 @@ def test_by_the_data_of_the_machine() -> None:
     assert rates is not None
     # As many flops as take two seconds, and bytes that take one; and the other way round.
     flops = int(4 * rates.peak(bf16) * machine.cores * rates.clock)
-    found = floor_of(kernel, cost(kernel, flops, int(rates.memory)))
-    assert replace(found, seconds=2.0) == Floor(2.0, "", f"peak figures of {machine.name}")
-    assert found.seconds == pytest.approx(2.0)
-    found = floor_of(kernel, cost(kernel, flops, int(3 * rates.memory)))
-    assert found.level == "DRAM" and found.seconds == pytest.approx(3.0)
-    assert str(found) == f"3000 ms, by DRAM (peak figures of {machine.name})"
+    result = floor_of(kernel, cost(kernel, flops, int(rates.memory)))
+    assert replace(result, seconds=2.0) == Floor(2.0, "", f"peak figures of {machine.name}")
+    assert result.seconds == pytest.approx(2.0)
+    result = floor_of(kernel, cost(kernel, flops, int(3 * rates.memory)))
+    assert result.level == "DRAM" and result.seconds == pytest.approx(3.0)
+    assert str(result) == f"3000 ms, by DRAM (peak figures of {machine.name})"
 
 
 def test_of_this_processor(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,9 +51,9 @@ def test_of_this_processor(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(floor, "measure_roof", measured)
     kernel = tw.compile(tw.matmul("8x4:4x16"), threads=2)
-    found = floor_of(kernel, kernel.cost())
+    result = floor_of(kernel, kernel.cost())
     assert asked == [(2 * 8 * 4 * 16, 4 * (32 + 64 + 128), f32, 2)]
-    assert str(found) == "2 ms, by arithmetic (peaks of this processor, 2 threads, measured now)"
+    assert str(result) == "2 ms, by arithmetic (peaks of this processor, 2 threads, measured now)"
 
 
 def test_only_the_peaks_that_count_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:

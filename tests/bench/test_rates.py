@@ -25,14 +25,14 @@ KINDS = ("elementwise", "reorder", "row reduction")
 @pytest.fixture(scope="module")
 def records() -> list[TimedRecord]:
     """Kernels, without times."""
-    made = []
+    result = []
     for case in timed_cases(48, 7, KINDS):
         _, scheduled = choose.choose(request_of(case.what).start(), MACHINE)
         text = to_text(scheduled.kernel)
-        made.append(
+        result.append(
             TimedRecord(case.kind, case.name, "x86:avx2", "any", 1, "-", True, 1, 1, 0.0, text)
         )
-    return made
+    return result
 
 
 def timed_by(records: Sequence[TimedRecord], costs: Costs) -> list[TimedRecord]:
@@ -46,8 +46,8 @@ def test_fitted(records: list[TimedRecord]) -> None:
     start = costs_of(MACHINE)
     # A processor that is slower in all, and in some things more than in others.
     cycles = {kind: cycles * rng.choice((2.4, 3.6)) for kind, cycles in start.cycles.items()}
-    found = fitted(Measured(MACHINE, timed_by(records, replace(start, cycles=cycles))))
-    (*_, before), (*_, after) = found.before, found.after
+    result = fitted(Measured(MACHINE, timed_by(records, replace(start, cycles=cycles))))
+    (*_, before), (*_, after) = result.before, result.after
     assert 4 < before.kernels == after.kernels < 24
     assert before.error > 0.3 and after.error < 0.15
 

@@ -30,11 +30,11 @@ def test_all_sets_are_there() -> None:
 
 @pytest.mark.parametrize("name", EXPECTED)
 def test_a_network(name: str) -> None:
-    found = catalog.load(name)
-    layers = sum(problem.count for problem in found.problems)
-    multiply_adds = sum(problem.count * problem.nominal_flops for problem in found.problems) // 2
-    assert (found.driver, len(found.problems), layers, multiply_adds) == EXPECTED[name]
-    for problem in found.problems:
+    result = catalog.load(name)
+    layers = sum(problem.count for problem in result.problems)
+    multiply_adds = sum(problem.count * problem.nominal_flops for problem in result.problems) // 2
+    assert (result.driver, len(result.problems), layers, multiply_adds) == EXPECTED[name]
+    for problem in result.problems:
         assert problem.name.startswith(f"{name}:")
         if isinstance(problem, ConvProblem):
             assert problem.mb == 1
@@ -42,11 +42,11 @@ def test_a_network(name: str) -> None:
 
 @pytest.mark.parametrize("name", [*EXPECTED, "tails"])
 def test_problems_of_a_set_are_distinct_and_print_back(name: str) -> None:
-    found = catalog.load(name)
-    assert len({problem.name for problem in found.problems}) == len(found.problems)
-    assert len({p.descriptor().partition("n")[0] for p in found.problems}) == len(found.problems)
-    for problem in found.problems:
-        assert parse(found.driver, problem.descriptor()) == problem
+    result = catalog.load(name)
+    assert len({problem.name for problem in result.problems}) == len(result.problems)
+    assert len({p.descriptor().partition("n")[0] for p in result.problems}) == len(result.problems)
+    for problem in result.problems:
+        assert parse(result.driver, problem.descriptor()) == problem
 
 
 def test_tails_reach_the_edges() -> None:

@@ -133,8 +133,8 @@ def test_what_words_mean(tmp_path: Path) -> None:
 
 def test_other_names_of_algorithms() -> None:
     texts = "eltwise_relu:0.5+binary_add:f32+SRELU:1+tanh_dst+eltwise_exp_use_dst_for_bwd"
-    found = [each.describe() for each in parse_post_ops(texts)]
-    assert found == ["relu:0.5", "add:f32", "soft_relu:1", "tanh", "exp"]
+    result = [parse_post_op.describe() for parse_post_op in parse_post_ops(texts)]
+    assert result == ["relu:0.5", "add:f32", "soft_relu:1", "tanh", "exp"]
     pool = parse("pool", "ic4ih6kh3").with_alg("pooling_avg_include_padding")
     assert pool.algorithm == "avg_p"
 
@@ -172,7 +172,7 @@ def test_a_part_of_benchdnns_own_files(request: pytest.FixtureRequest) -> None:
     if folder is None:
         skips.lacking("benchdnn's files are not here")
     # Of convolutions there are half a million lines.
-    drivers = [each for each in drivers_in(Path(folder)) if each[0] != "conv"]
+    drivers = [driver for driver in drivers_in(Path(folder)) if driver[0] != "conv"]
     counts = [count(driver, files, 3, random.Random(1)) for driver, files in drivers]
     assert sum(each.cases[Status.PASSED] for each in counts) > len(counts)
     assert [case for each in counts for case in each.wrong] == []

@@ -81,7 +81,7 @@ def drawn(source: str, name: str, tmp_path: Path) -> list[dict[str, object]]:
     path = tmp_path / f"{name}.py"
     path.write_text(f"import tilewright as tw\n\n\n{source}", encoding="utf-8")
     (case,) = kernel_cases([str(path)], (), ())
-    return [dict(each.numbers) for each in draws(case, 8, 0)]
+    return [dict(draw.numbers) for draw in draws(case, 8, 0)]
 
 
 SAXPY = """@tw.kernel

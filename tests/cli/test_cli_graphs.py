@@ -234,16 +234,16 @@ def test_show(folder: Path, tilewright: Command) -> None:
 
 
 def test_every_stage_of_a_graph_computes_the_same(folder: Path, tilewright: Command) -> None:
-    given = {"x": numbers(6, 8), "w": numbers(8, 5), "b": numbers(5)}
-    (folder / "softmax.tw").write_text(str(graph(copying_softmax, **given)), encoding="utf-8")
+    values = {"x": numbers(6, 8), "w": numbers(8, 5), "b": numbers(5)}
+    (folder / "softmax.tw").write_text(str(graph(copying_softmax, **values)), encoding="utf-8")
     every = tilewright("show", "graph", "--stage", "all", "softmax.tw").out
     stages = dict(each.split("\n", 1) for each in every.split("# stage ")[1:])
     names = ("graph", *(each.name for each in PASSES))
     assert list(stages) == [*names, "kernels", "program"]
-    wanted = expected_softmax(*given.values())
+    wanted = expected_softmax(*values.values())
     for name in names:
         kernel = tw.parse_kernel(stages[name])
-        np.testing.assert_allclose(run(kernel, **given)[0], wanted, 1e-5, 1e-6)
+        np.testing.assert_allclose(run(kernel, **values)[0], wanted, 1e-5, 1e-6)
         one = tilewright("show", "graph", "--stage", name, "softmax.tw").out
         assert one.partition("\n")[2].rstrip() == stages[name].rstrip()
 
@@ -297,7 +297,7 @@ def test_bench_and_profile(
     assert len(rows) == 8 and last.split()[:2] == ["all", "11"]
     assert sum(int(each.split()[2]) for each in rows) == 11
     events = json.loads((folder / "t.json").read_text())["traceEvents"]
-    launches = [each for each in events if each["ph"] == "X"]
+    launches = [event for event in events if event["ph"] == "X"]
     assert len(launches) == 11
     assert launches[1]["name"] == "l0_iq_z, l0_iq_p, l0_iq_y"
     assert launches[1]["args"]["at"].startswith("layers.tw:")
@@ -312,7 +312,7 @@ def test_profile_of_an_opencl_device(folder: Path, tilewright: Command) -> None:
     assert header.startswith("kernel") and file.startswith("t.json")
     assert ("%" in row) == find_target("spirv").on_processor
     events = json.loads((folder / "t.json").read_text())["traceEvents"]
-    (launch,) = [each for each in events if each["ph"] == "X"]
+    (launch,) = [event for event in events if event["ph"] == "X"]
     assert launch["dur"] > 0 and launch["args"]["at"].startswith("network.mlir:")
 
 
@@ -358,13 +358,13 @@ def test_models_of_onnx(folder: Path, tilewright: Command, monkeypatch: pytest.M
     run = onnx.reference.ReferenceEvaluator.run
     evaluator = "onnx.reference.ReferenceEvaluator.run"
     # ONNX's own reference is asked, too.
-    monkeypatch.setattr(evaluator, lambda *given: [1.5 * each for each in run(*given)])
+    monkeypatch.setattr(evaluator, lambda *values: [1.5 * each for each in run(*values)])
     ended = tilewright("verify", "graph", "model.onnx")
     assert ended.code == 1 and re.match(
         r"FAILED \(y: \d+ of 12 elements differ, the first at .* by ONNX's reference",
         ended.lines[0],
     )
-    monkeypatch.setattr(evaluator, lambda *given: 1 // 0)
+    monkeypatch.setattr(evaluator, lambda *values: 1 // 0)
     ended = tilewright("verify", "graph", "model.onnx")
     assert ended.code == 0
     assert ended.lines[0].startswith("PASSED (ONNX's reference evaluator does not run the model")
@@ -373,5 +373,5 @@ def test_models_of_onnx(folder: Path, tilewright: Command, monkeypatch: pytest.M
 def test_graphs_that_nobody_can_run_here(folder: Path, tilewright: Command) -> None:
     ended = tilewright("profile", "graph", "--target", "nvidia:sm_70", "control.tw")
     assert ended.code == 2 and "do not run here" in ended.err
-    made = tw.compile(tw.parse_kernel(transformer(1)), "nvidia:sm_70", threads=1)
-    assert isinstance(made, GraphProgram) and not made.target.runs_here
+    result = tw.compile(tw.parse_kernel(transformer(1)), "nvidia:sm_70", threads=1)
+    assert isinstance(result, GraphProgram) and not result.target.runs_here

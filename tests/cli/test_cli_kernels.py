@@ -93,14 +93,14 @@ kernel k(
   compute k(i in n):
     c[i] = select(yes, a[i + pad], x * f32(beta) + f32(low))
 """)
-    found = [draw_numbers(kernel, {}, seed) for seed in range(60)]
-    assert {each["n"] for each in found} >= {8, 64}
-    assert all(each["n"] in range(8, 65, 8) and each["pad"] in range(4) for each in found)
+    result = [draw_numbers(kernel, {}, seed) for seed in range(60)]
+    assert {each["n"] for each in result} >= {8, 64}
+    assert all(each["n"] in range(8, 65, 8) and each["pad"] in range(4) for each in result)
     # What decides no place is also at the limits of its type.
-    assert {each["beta"] for each in found} >= {-(2**31), 2**31 - 1}
-    assert all(0 <= each["low"] <= 255 for each in found)
-    assert {each["yes"] for each in found} == {True, False}
-    assert draw_numbers(kernel, {}, 5) == found[5]
+    assert {each["beta"] for each in result} >= {-(2**31), 2**31 - 1}
+    assert all(0 <= each["low"] <= 255 for each in result)
+    assert {each["yes"] for each in result} == {True, False}
+    assert draw_numbers(kernel, {}, 5) == result[5]
     assert {draw_numbers(kernel, {"n": 16}, seed)["n"] for seed in range(9)} == {16}
 
 
@@ -145,9 +145,9 @@ def test_races_are_found(tilewright: Command, folder: Path) -> None:
     ended = tilewright("check", "kernel", "--target=spirv:gpu", "--json=out.json", "race.tw")
     assert ended.code == 1
     assert "data race" in ended.out
-    (found,) = json.loads((folder / "out.json").read_text(encoding="utf-8"))["cases"]
-    assert found["case"] == "kernel --target=spirv:gpu race.tw"
-    assert found["status"] == "FAILED"
+    (result,) = json.loads((folder / "out.json").read_text(encoding="utf-8"))["cases"]
+    assert result["case"] == "kernel --target=spirv:gpu race.tw"
+    assert result["status"] == "FAILED"
 
 
 def test_what_would_take_too_long_is_skipped(tilewright: Command, folder: Path) -> None:
@@ -360,11 +360,11 @@ def test_bench_times_a_call(
     sizes = ("--set=m=16", "--set=n=16")
     ended = tilewright("bench", "kernel", *words, *sizes, "two.tw")
     assert ended.code == 0, ended.err
-    found = json.loads((folder / "out.json").read_text(encoding="utf-8"))
-    add, scale = found["rows"]
+    result = json.loads((folder / "out.json").read_text(encoding="utf-8"))
+    add, scale = result["rows"]
     assert (add["name"], add["flops"], add["bytes"], add["peer"]) == ("add", 80, 960, "interpreter")
     assert (scale["flops"], scale["bytes"]) == (2 * 256, 2048)
-    assert all(row["ratio"] > 1 and row["level"] == "L1" for row in found["rows"])
+    assert all(row["ratio"] > 1 and row["level"] == "L1" for row in result["rows"])
     assert scale["case"].startswith("kernel --threads=1 --set=m=16 --set=n=16 --set=alpha=")
     alone = tilewright("bench", "kernel", "--set=m=8", "scale.tw")
     assert alone.code == 2
@@ -372,12 +372,12 @@ def test_bench_times_a_call(
 
 
 def test_operations_are_counted() -> None:
-    found = {name: operations_of(parse_kernel(e.text)) for name, e in EXAMPLES.items()}
+    result = {name: operations_of(parse_kernel(e.text)) for name, e in EXAMPLES.items()}
     dense = 32 * 96 * 64 + 32 * 10 * 96
-    assert found["perceptron"] == (2 * dense + 32 * 96, f32)
-    assert found["gather"] == (0, None)
-    assert found["Newton"] == (None, None)  # nobody knows how often it repeats
-    assert found["symbolic scale"] == (None, None)  # nor this one's sizes
+    assert result["perceptron"] == (2 * dense + 32 * 96, f32)
+    assert result["gather"] == (0, None)
+    assert result["Newton"] == (None, None)  # nobody knows how often it repeats
+    assert result["symbolic scale"] == (None, None)  # nor this one's sizes
 
 
 @pytest.mark.parametrize(
@@ -481,12 +481,12 @@ def follow(count: tw.array("s32", 1), next: tw.array("s32", 1), at: tw.array("s3
 def test_the_report_of_what_runs_one_by_one(tmp_path: Path, tilewright: Command) -> None:
     file = tmp_path / "gathers.py"
     file.write_text(GATHERS)
-    given = ("kernel", f"{file}:follow", "--target=x86:avx2", "--stage=config")
-    said = tilewright("show", *given).out
+    values = ("kernel", f"{file}:follow", "--target=x86:avx2", "--stage=config")
+    said = tilewright("show", *values).out
     assert "PlainConfig()" in said
     assert "# work-items run one after the other; as lanes they would access memory so:" in said
     assert "gathered" in said
-    said = tilewright("show", *given, "--config=vector=8").out
+    said = tilewright("show", *values, "--config=vector=8").out
     assert "one after the other" not in said and "gathered" in said
 
 

@@ -61,9 +61,11 @@ def test_a_pipe_is_written_once(tmp_path: Path) -> None:
 @needs_full
 def test_a_full_disk_has_the_name_of_the_file(tilewright: Command) -> None:
     file = OutputFile(FULL, "--json")
-    with pytest.raises(ArgumentError, match=r"cannot write /dev/full\n[^$]*No space left") as found:
+    with pytest.raises(
+        ArgumentError, match=r"cannot write /dev/full\n[^$]*No space left"
+    ) as result:
         file.write(b"some")
-    assert found.value.where == "--json"
+    assert result.value.where == "--json"
     ended = tilewright("check", "matmul", "--json", "/dev/full", "4x4:4x4")
     assert ended.code == 2
     assert "cannot write /dev/full" in ended.err and "No space left" in ended.err
@@ -184,9 +186,9 @@ def test_a_bench_that_is_interrupted_leaves_what_it_has(
         assert "interrupted, with 2 of 3 cases" in ended.err
         assert ended.out.count(ROW.name) == 3  # two rows, and the worst of them
         assert "<svg" in plot.read_text()
-    found = json.loads(path.read_text())
-    assert len(found["rows"]) == 2 and not found["complete"]
-    assert found["summary"]["compared"] == 2
+    result = json.loads(path.read_text())
+    assert len(result["rows"]) == 2 and not result["complete"]
+    assert result["summary"]["compared"] == 2
 
 
 def test_a_bench_that_is_done_is_complete(
@@ -205,8 +207,8 @@ def test_a_bench_that_is_done_is_complete(
     # What is interrupted while it is loaded would keep the report from being written.
     # Peaks are measured again, in case somebody was in their way.
     assert order == ["torch", "peaks", "row", "row", "row", "peaks"]
-    found = json.loads(path.read_text())
-    assert len(found["rows"]) == 3 and found["complete"]
+    result = json.loads(path.read_text())
+    assert len(result["rows"]) == 3 and result["complete"]
 
 
 @pytest.mark.parametrize(
@@ -222,7 +224,7 @@ def test_a_row_has_the_knobs_that_differ_in_its_name(
     tilewright: Command, monkeypatch: pytest.MonkeyPatch, words: str, names: list[str]
 ) -> None:
     labels: list[str] = []
-    monkeypatch.setattr(benchmarking, "_row", lambda *given: labels.append(given[-1]) or ROW)
+    monkeypatch.setattr(benchmarking, "_row", lambda *values: labels.append(values[-1]) or ROW)
     monkeypatch.setattr(benchmarking, "measure_peaks", lambda threads: PEAKS)
     assert tilewright("bench", *words.split()).code == 0
     assert labels == names

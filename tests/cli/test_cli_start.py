@@ -32,8 +32,8 @@ def test_the_version(tilewright: Command) -> None:
 def test_the_version_is_said_once() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     assert project["project"]["dynamic"] == ["version"]
-    found = project["tool"]["setuptools"]["dynamic"]["version"]
-    assert found == {"attr": "tilewright.__version__"}
+    result = project["tool"]["setuptools"]["dynamic"]["version"]
+    assert result == {"attr": "tilewright.__version__"}
 
 
 @pytest.mark.parametrize("name", app._COMMANDS)
@@ -143,11 +143,11 @@ def test_figures_in_files_say_when_and_where(tmp_path: Path, tilewright: Command
     ):
         file = tmp_path / f"{words[0]}.json"
         assert tilewright(*words, f"--json={file}").code == 0
-        found = json.loads(file.read_text(encoding="utf-8"))
-        assert isinstance(found["schema"], int) and found["machine"]["cpu"]
-        assert datetime.fromisoformat(found["date"]).tzinfo is not None
-        assert found[key], words
-    assert found["cases"][0]["flops"] == 7776
+        result = json.loads(file.read_text(encoding="utf-8"))
+        assert isinstance(result["schema"], int) and result["machine"]["cpu"]
+        assert datetime.fromisoformat(result["date"]).tzinfo is not None
+        assert result[key], words
+    assert result["cases"][0]["flops"] == 7776
 
 
 def test_figures_of_a_stage_that_has_none(tilewright: Command) -> None:

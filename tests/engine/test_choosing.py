@@ -74,9 +74,9 @@ def _parts(run: Any) -> dict[str, Any]:
     """What is on disk of a kernel."""
     target = find_target("x86")
     request = request_of(parse_kernel(PRODUCT), ("b",))
-    found = open_disk_cache().get(engine_compile._key(request, target, None))
-    assert found is not None
-    read = engine_compile.read_entry(found, request)
+    result = open_disk_cache().get(engine_compile._key(request, target, None))
+    assert result is not None
+    read = engine_compile.read_entry(result, request)
     assert read is not None and read[0] == run.config
     return read[1]
 

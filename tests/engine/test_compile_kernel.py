@@ -46,8 +46,8 @@ A, B = np.arange(80, dtype=np.float32).reshape(4, 20), np.ones((4, 20), np.float
 def results(run: CompiledKernel, arguments: dict[str, Any]) -> dict[str, Any]:
     """What ``run`` gives, by name; the arguments stay as they are."""
     copied = {n: a.copy() if isinstance(a, np.ndarray) else a for n, a in arguments.items()}
-    given = run(**copied)
-    return given if isinstance(given, dict) else {run.signature.results[0]: given}
+    values = run(**copied)
+    return values if isinstance(values, dict) else {run.signature.results[0]: values}
 
 
 def check(example: Example, got: dict[str, Any], arguments: dict[str, Any]) -> None:
@@ -77,9 +77,9 @@ def test_examples_for_nvidia(name: str) -> None:
     """Assembled, where ptxas is there; and what the target gets runs in the interpreter."""
     example = EXAMPLES[name]
     arguments = example.arguments(np.random.default_rng(1))
-    made = tw.compile(tw.parse_kernel(example.text), "nvidia:sm_80")
-    assert ".visible .entry" in made.source("asm")
-    scheduled = run_passes(made.schedule.kernel)
+    result = tw.compile(tw.parse_kernel(example.text), "nvidia:sm_80")
+    assert ".visible .entry" in result.source("asm")
+    scheduled = run_passes(result.schedule.kernel)
     check(example, interpreted(scheduled, arguments), arguments)
 
 
@@ -93,15 +93,15 @@ def interpreted(kernel: Kernel, arguments: dict[str, Any]) -> dict[str, Any]:
         if isinstance(size, Var)
     }
     kernel = bind_scalars(kernel, numbers)
-    memory = {each.name: arguments[each.name] for each in kernel.scalars}
+    memory = {scalar.name: arguments[scalar.name] for scalar in kernel.scalars}
     for param in kernel.arrays:
-        given = arguments.get(param.name, np.zeros(param.buffer.shape, param.dtype.numpy))
-        memory[param.name] = given.copy().reshape(-1)
+        values = arguments.get(param.name, np.zeros(param.buffer.shape, param.dtype.numpy))
+        memory[param.name] = values.copy().reshape(-1)
     interpret(kernel, memory)
     return {
-        each.name: memory[each.name].reshape(each.buffer.shape)
-        for each in kernel.arrays
-        if each.access != "in"
+        array.name: memory[array.name].reshape(array.buffer.shape)
+        for array in kernel.arrays
+        if array.access != "in"
     }
 
 
@@ -124,15 +124,15 @@ def test_the_kernel_of_an_op_compiles_as_a_kernel() -> None:
     op = tw.convolution("ic8ih6oc16kh3ph1", src="nhwc", dst="nhwc", epilogue=[tw.bias(), tw.relu()])
     generator = np.random.default_rng(0)
     run = tw.compile(op.kernel(), threads=2)
-    given = {
-        each.name: run.signature.forms[each.name].empty()
-        for each in run.signature.arguments
-        if each.access == "in"
+    values = {
+        argument.name: run.signature.forms[argument.name].empty()
+        for argument in run.signature.arguments
+        if argument.access == "in"
     }
-    for array in given.values():
+    for array in values.values():
         array[...] = generator.integers(-3, 4, array.shape)
-    wanted = tw.compile(op.kernel(), "interpreter")(**given)
-    np.testing.assert_array_equal(run(**given), wanted)
+    wanted = tw.compile(op.kernel(), "interpreter")(**values)
+    np.testing.assert_array_equal(run(**values), wanted)
 
 
 def test_the_second_compile_comes_from_the_caches() -> None:
@@ -160,9 +160,9 @@ kernel placed(in a: f32[64], out c: f32[64]):
 
 def test_a_kernel_that_places_its_work_is_left_as_it_is() -> None:
     kernel = tw.parse_kernel(PLACED)
-    made = tw.compile(kernel, "nvidia:sm_80")
-    assert made.schedule.kernel is kernel
-    (launch,) = made.code.abi.launches
+    result = tw.compile(kernel, "nvidia:sm_80")
+    assert result.schedule.kernel is kernel
+    (launch,) = result.code.abi.launches
     assert (launch.groups, launch.items) == (4, 16)
     a = np.arange(64, dtype=np.float32)
     np.testing.assert_array_equal(tw.compile(kernel, "interpreter")(a), a + 1)
@@ -359,14 +359,14 @@ def test_a_kernel_that_ends_llvm_is_refused_once(
         "kernel deadly(in x: f32[8], out y: f32[8]):\n  for i in 8:\n    y[i] = x[7 - i]\n"
     )
     monkeypatch.setattr(X86Target, "lower", deadly)
-    found = []
+    result = []
     for _ in range(2):
         with pytest.raises(CompilationError) as raised:
             tw.compile(kernel, target="x86:avx2")
-        found.append(str(raised.value))
-    assert found[0] == found[1] and asked == ["deadly"]
-    assert found[0].startswith("deadly: LLVM refused the generated code\n")
-    assert "LLVM ended its process (-6)" in found[0] and "compile for another target" in found[0]
+        result.append(str(raised.value))
+    assert result[0] == result[1] and asked == ["deadly"]
+    assert result[0].startswith("deadly: LLVM refused the generated code\n")
+    assert "LLVM ended its process (-6)" in result[0] and "compile for another target" in result[0]
     # What it is for counts, and others compile.
     monkeypatch.setattr(X86Target, "lower", lower)
     tw.compile(kernel, target="x86:sse42")

@@ -65,9 +65,9 @@ def test_calls_do_not_pass_it(target: str) -> None:
 
 
 def test_for_nvidia() -> None:
-    made = tw.compile(parsed(), "nvidia:sm_80")
+    result = tw.compile(parsed(), "nvidia:sm_80")
     memory = {"i": INDEX.copy(), "y": np.zeros(100, np.float32)}
-    interpret(made.schedule.kernel, memory)
+    interpret(result.schedule.kernel, memory)
     np.testing.assert_array_equal(memory["y"], TABLE[INDEX])
 
 

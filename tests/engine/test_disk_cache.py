@@ -216,10 +216,10 @@ def test_what_belongs_to_others(
     fstat = os.fstat
 
     def owned(handle: int) -> os.stat_result:
-        found = fstat(handle)
-        if found.st_ino != others:
-            return found
-        fields = list(found)
+        result = fstat(handle)
+        if result.st_ino != others:
+            return result
+        fields = list(result)
         fields[stat.ST_UID] = os.geteuid() + 12345
         return os.stat_result(fields)
 
@@ -340,7 +340,7 @@ def test_settings_decide(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
 def hammer(folder: Path, seed: int) -> int:
     """Puts, gets, evicts and clears; returns how many entries it found, none of them wrong."""
     cache = DiskCache(folder, 30_000)
-    found = 0
+    result = 0
     for step in range(150):
         number = (step * 7 + seed) % 20
         key = content_key(bytes([number]))
@@ -348,29 +348,29 @@ def hammer(folder: Path, seed: int) -> int:
         cache.put(key, payload, {"number": number})
         entry = cache.get(content_key(bytes([(number + step) % 20])))
         if entry is not None:
-            found += 1
+            result += 1
             right = hashlib.sha256(bytes([entry.meta["number"]])).digest() * 60
             assert entry.payload == right
         if step % 50 == 49:
             cache.clear()
     assert cache.stats().damaged == 0
-    return found
+    return result
 
 
 def test_threads_at_once(tmp_path: Path) -> None:
-    found: list[int] = []
+    result: list[int] = []
     threads = [
-        threading.Thread(target=lambda seed=seed: found.append(hammer(tmp_path, seed)))
+        threading.Thread(target=lambda seed=seed: result.append(hammer(tmp_path, seed)))
         for seed in range(4)
     ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(found) == 4 and sum(found) > 0
+    assert len(result) == 4 and sum(result) > 0
 
 
 def test_processes_at_once(tmp_path: Path) -> None:
     with multiprocessing.get_context("spawn").Pool(2) as workers:
-        found = workers.starmap(hammer, [(tmp_path, seed) for seed in range(4)])
-    assert sum(found) > 0
+        result = workers.starmap(hammer, [(tmp_path, seed) for seed in range(4)])
+    assert sum(result) > 0

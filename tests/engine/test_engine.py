@@ -32,9 +32,9 @@ def test_call() -> None:
     fresh = kernel(**arrays)
     assert fresh.shape == (1, 32, 6, 6)
     out = np.zeros((1, 6, 6, 32), np.float32).transpose(NHWC)
-    for given in ({"out": out}, {"dst": out}, {"out": {"dst": out}}):
+    for values in ({"out": out}, {"dst": out}, {"out": {"dst": out}}):
         out[...] = 77
-        assert kernel(**arrays, **given) is out
+        assert kernel(**arrays, **values) is out
         np.testing.assert_array_equal(out, fresh)
 
 

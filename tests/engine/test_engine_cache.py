@@ -235,13 +235,13 @@ def test_an_exported_kernel_in_a_program(own_cache: Path, tmp_path: Path, thread
     weights = kernel.pack("weights", arrays["weights"])
     call = [str(folder / "main"), str(weights.data[0].nbytes), str(threads)]
     subprocess.run(call, cwd=folder, check=True)
-    given = np.fromfile(folder / "dst", np.float32).reshape(1, 6, 6, 32).transpose(0, 3, 1, 2)
-    np.testing.assert_array_equal(given, kernel(**arrays | {"weights": weights}))
+    values = np.fromfile(folder / "dst", np.float32).reshape(1, 6, 6, 32).transpose(0, 3, 1, 2)
+    np.testing.assert_array_equal(values, kernel(**arrays | {"weights": weights}))
 
 
 def test_ops_whose_arrays_a_schedule_reshapes_come_from_disk(own_cache: Path) -> None:
     op = tw.elementwise("16x8", "relu")
     first = tw.compile(op, threads=1)
-    assert next(len(each.buffer.sizes) for each in first.schedule.kernel.arrays) == 1
+    assert next(len(array.buffer.sizes) for array in first.schedule.kernel.arrays) == 1
     compile.forget()
     assert tw.compile(op, threads=1).from_cache

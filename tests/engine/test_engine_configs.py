@@ -178,8 +178,8 @@ def test_tiles_are_used_only_where_the_system_allows_them(
     features = ",".join(f"+{feature}" for feature in x86.machine("amx").features)
     monkeypatch.setattr(device, "host_features", lambda: features)
     monkeypatch.setattr(device, "_allow_tiles", lambda: allowed)
-    found = device.host.__wrapped__()  # which is remembered otherwise
-    assert found.name == ("x86-amx" if allowed else "x86-avx512_fp16")
+    result = device.host.__wrapped__()  # which is remembered otherwise
+    assert result.name == ("x86-amx" if allowed else "x86-avx512_fp16")
 
 
 def test_asking_for_tiles() -> None:

@@ -116,14 +116,14 @@ def test_metadata_with_a_seal_of_its_own(own_cache: Path, which: str) -> None:
         if not isinstance(meta, dict):
             continue
         sealed = meta | {"seal": _seal(entry.key, meta, entry.payload)}
-        found = read_entry(Entry(entry.key, entry.payload, sealed), request)
-        if found is None:
+        result = read_entry(Entry(entry.key, entry.payload, sealed), request)
+        if result is None:
             continue
         taken.add(where)
         for name, part in right[1].items():
-            assert found[1][name].abi.parameters == part.abi.parameters, where
-            assert found[1][name].abi.entry == part.abi.entry, where
-            assert min([*found[1][name].abi.workspaces, 0]) >= 0, where
+            assert result[1][name].abi.parameters == part.abi.parameters, where
+            assert result[1][name].abi.entry == part.abi.entry, where
+            assert min([*result[1][name].abi.workspaces, 0]) >= 0, where
     beyond = (
         "workspaces",
         "launches",
@@ -140,9 +140,9 @@ def test_metadata_with_a_seal_of_its_own(own_cache: Path, which: str) -> None:
 @pytest.mark.parametrize("which", KERNELS)
 def test_entries_come_back_as_they_were(own_cache: Path, which: str) -> None:
     entry, request, _ = kept(own_cache, which)
-    found = read_entry(entry, request)
-    assert found is not None
-    payload, meta = write_entry(entry.key, *found)
+    result = read_entry(entry, request)
+    assert result is not None
+    payload, meta = write_entry(entry.key, *result)
     assert payload == entry.payload and json.loads(json.dumps(meta)) == entry.meta
     op, target = KERNELS[which]
     assert tw.compile(op, target=target, threads=1).from_cache

@@ -53,11 +53,11 @@ def test_names_are_of_problems(tmp_path: Path) -> None:
     convolution().export(tmp_path)
     convolution(dtype="bf16").export(tmp_path)
     lookup().export(tmp_path)
-    found = sorted(symbols(tmp_path))
-    assert len(found) == 5
+    result = sorted(symbols(tmp_path))
+    assert len(result) == 5
     kind = r"conv_fwd_b_mb1ic8ih6oc32kh3ph1_[0-9a-f]{8}"
-    for name, form in zip(found, [kind, f"{kind}_pack_weights"] * 2 + ["lookup"], strict=True):
-        assert re.fullmatch(form, name), found
+    for name, form in zip(result, [kind, f"{kind}_pack_weights"] * 2 + ["lookup"], strict=True):
+        assert re.fullmatch(form, name), result
 
 
 def test_names_of_ones_own(tmp_path: Path) -> None:
@@ -65,8 +65,8 @@ def test_names_of_ones_own(tmp_path: Path) -> None:
     kernel.export(tmp_path, "first")
     assert symbols(tmp_path) == {"first", "first_pack_weights"}
     # Nothing but the name is another.
-    made = (tmp_path / "first.ll").read_text()
-    assert made == kernel.source("llvm").replace("@conv_fwd_b(", "@first(")
+    text = (tmp_path / "first.ll").read_text()
+    assert text == kernel.source("llvm").replace("@conv_fwd_b(", "@first(")
     assert "TILEWRIGHT_FIRST_H" in (tmp_path / "first.h").read_text()
 
 

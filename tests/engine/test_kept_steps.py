@@ -35,15 +35,15 @@ kernel perceptron(in x: f32[16, 32], in v: f32[32, 48], in w: f32[48, 8], out y:
 
 def _unscheduled(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """What was scheduled since."""
-    found: list[Any] = []
+    result: list[Any] = []
     schedule = choose.schedule
 
     def counted(*given: Any) -> Any:
-        found.append(given)
+        result.append(given)
         return schedule(*given)
 
     monkeypatch.setattr(choose, "schedule", counted)
-    return found
+    return result
 
 
 def _whats() -> dict[str, tuple[Any, str, tuple[str, ...]]]:
@@ -59,20 +59,20 @@ def test_what_comes_from_disk_tells_its_steps(
     own_cache: Path, monkeypatch: pytest.MonkeyPatch, which: str
 ) -> None:
     what, target, constant = _whats()[which]
-    made = tw.compile(what, target, threads=1, constant=constant)
+    result = tw.compile(what, target, threads=1, constant=constant)
     compile.forget()
     scheduled = _unscheduled(monkeypatch)
     again = tw.compile(what, target, threads=1, constant=constant)
     assert again.from_cache
     text = again.source("schedule")
-    assert text == made.source("schedule") and not scheduled
+    assert text == result.source("schedule") and not scheduled
     replayed = tw.Schedule.replay(what, text, target, constant=constant)
-    assert replayed.text() == text and str(replayed.kernel) == str(made.schedule.kernel)
+    assert replayed.text() == text and str(replayed.kernel) == str(result.schedule.kernel)
 
 
 def test_entries_stay_small() -> None:
-    made = tw.compile(tw.parse_kernel(PERCEPTRON), "x86:avx2", threads=1)
-    assert len(made.source("schedule")) > 2 * len(made._steps.data)
+    result = tw.compile(tw.parse_kernel(PERCEPTRON), "x86:avx2", threads=1)
+    assert len(result.source("schedule")) > 2 * len(result._steps.data)
 
 
 @pytest.mark.parametrize("damage", ["nothing", "half", "no text", "no steps", "another kernel's"])

@@ -36,9 +36,9 @@ def result(kernel: CompiledKernel, weights: Any) -> Any:
 
 def misaligned(array: Any) -> Any:
     raw = np.zeros(array.nbytes + 1, np.uint8)
-    made = raw[1:].view(np.float32).reshape(array.shape)
-    made[...] = array
-    return made
+    results = raw[1:].view(np.float32).reshape(array.shape)
+    results[...] = array
+    return results
 
 
 ORDERS: dict[str, Callable[[Any], Any]] = {
@@ -90,11 +90,11 @@ def test_parameters_in_calls(kernel: CompiledKernel) -> None:
     weights = kernel.pack("weights", arrays["weights"])
     bias = torch.nn.Parameter(torch.from_numpy(arrays["bias"]))
     wanted = kernel(arrays["src"], weights, arrays["bias"])
-    for given in (bias, bias.detach(), bias):
+    for values in (bias, bias.detach(), bias):
         with torch.no_grad():
-            made = kernel(arrays["src"], weights, given)
-        assert not made.requires_grad
-        np.testing.assert_array_equal(made, wanted)
+            results = kernel(arrays["src"], weights, values)
+        assert not results.requires_grad
+        np.testing.assert_array_equal(results, wanted)
         with pytest.raises(ArgumentError, match="bias is a torch tensor, one that requires grad"):
             kernel(arrays["src"], weights, bias)
 
@@ -108,8 +108,8 @@ def test_bf16_of_torch_and_jax() -> None:
     wanted = kernel(arrays["src"], kernel.pack("weights", plain)).astype(np.float32)
     tensor = torch.from_numpy(plain.astype(np.float32)).bfloat16()
     for weights in (tensor.to(memory_format=torch.channels_last), jax.numpy.asarray(plain)):
-        found = kernel(arrays["src"], kernel.pack("weights", weights))
-        np.testing.assert_array_equal(found.astype(np.float32), wanted)
+        results = kernel(arrays["src"], kernel.pack("weights", weights))
+        np.testing.assert_array_equal(results.astype(np.float32), wanted)
 
 
 def test_what_needs_no_packing() -> None:
@@ -122,14 +122,14 @@ def test_what_needs_no_packing() -> None:
     fitting = np.asfortranarray(weights)
     assert kernel.pack("weights", fitting) is fitting
     out, ones = np.zeros((3, 5), np.float32), np.ones((3, 4), np.float32)
-    for given, kind in (
+    for values, kind in (
         (weights, np.ndarray),
         (torch.from_numpy(weights), torch.Tensor),
         (jax.numpy.asarray(weights), jax.Array),
     ):
-        made = kernel.pack("weights", given)
-        assert isinstance(made, kind) and made is not given
-        kernel(ones, made, out=out)
+        results = kernel.pack("weights", values)
+        assert isinstance(results, kind) and results is not values
+        kernel(ones, results, out=out)
     assert (out == 3 * (ones @ weights)).all()
     # Results are written where the caller has them, whatever they look like.
     wrong = np.zeros((5, 3), np.float32).T

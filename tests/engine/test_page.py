@@ -22,9 +22,9 @@ CONV = "mb1ic16ih8oc16kh3ph1"
 
 def data_of(page: str) -> Any:
     """What the script of a page is told."""
-    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.S)
-    assert found is not None
-    return json.loads(found.group(1))
+    result = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.S)
+    assert result is not None
+    return json.loads(result.group(1))
 
 
 def test_texts_are_escaped_and_compared() -> None:
@@ -119,8 +119,8 @@ PTX = "$L__BB0_1:\n\tfma.rn.f32 \t%f1, %f2, %f3, %f1;\n\t@%p1 bra \t$L__BB0_1;\n
 
 def test_the_hot_loop() -> None:
     """The innermost loop that multiplies most; of those that do not, the longest."""
-    found = hot_loop(X86)
-    assert found[0] == ".LBB0_2:" and found[-1] == "\tjl\t.LBB0_2" and len(found) == 4
+    result = hot_loop(X86)
+    assert result[0] == ".LBB0_2:" and result[-1] == "\tjl\t.LBB0_2" and len(result) == 4
     assert hot_loop(X86.replace("vfmadd231ps", "vmaxps"))[0] == ".LBB0_3:"
     assert hot_loop(PTX) == PTX.splitlines()[:3]
     assert hot_loop("f:\n\tretq\n") == hot_loop("") == []

@@ -74,9 +74,9 @@ def test_the_text_is_part_of_the_key(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert not tw.compile(OP, "x86:avx2").from_cache
     assert not tw.compile(OP, "x86:avx2", schedule=schedule.text() + "#\n").from_cache
     forget()
-    found = tw.compile(OP, "x86:avx2", schedule=schedule)
-    assert found.from_cache and found.config == OwnSchedule(schedule.text())
-    check(found)
+    result = tw.compile(OP, "x86:avx2", schedule=schedule)
+    assert result.from_cache and result.config == OwnSchedule(schedule.text())
+    check(result)
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -107,8 +107,8 @@ pack = schedule.hoist_pack("packed")
 pack.lower_computes()
 schedule.lower_computes()
 """
-    made = tw.compile(kernel, "x86:avx2", constant=("b",), schedule=steps)
-    assert made.packed == ("b",)
+    result = tw.compile(kernel, "x86:avx2", constant=("b",), schedule=steps)
+    assert result.packed == ("b",)
     schedule = tw.Schedule.replay(kernel, steps, "x86:avx2", constant=("b",))
     assert tw.compile(schedule).packed == ("b",)
     with pytest.raises(ScheduleError, match="packs 'b' beforehand, which may change") as caught:
@@ -212,15 +212,15 @@ def test_the_command_line_refuses_schedules(
     Path("steps.py").write_text('schedule.set_kind("x", LoopKind.UNROLLED)\n', encoding="utf-8")
     Path("other.py").write_text("schedule.set_kind(x, LoopKind.UNROLLED)\n", encoding="utf-8")
     Path("bytes").write_bytes(b"\xff")
-    for given, message in (
+    for values, message in (
         (("--schedule", "steps.py"), "step 1 does not fit: set_kind: there is no loop 'x'"),
         (("--schedule", "other.py"), "this is no argument of a step\n  at other.py:1:19:"),
         (("--schedule", "none.py"), "cannot read none.py"),
         (("--schedule", "bytes"), "why: it is no text in UTF-8"),
         (("--schedule", "steps.py", "--config", "PlainConfig()"), "a config and a schedule are"),
     ):
-        ended = tilewright("show", "matmul", "24x40:40x32", *given)
-        assert ended.code == 2, given
+        ended = tilewright("show", "matmul", "24x40:40x32", *values)
+        assert ended.code == 2, values
         assert message in ended.err
 
 

@@ -54,7 +54,7 @@ def others(kernel: CompiledKernel) -> list[Config]:
     ((_, candidates),) = choose.candidates(
         kernel.start, kernel.target.machine, kernel.config
     ).values()
-    configs = [each.config for each in candidates if each.config != kernel.config]
+    configs = [candidate.config for candidate in candidates if candidate.config != kernel.config]
     assert len(configs) >= 2
     return configs
 
@@ -89,8 +89,10 @@ def test_who_else_chooses(path: Path) -> None:
     kernel = default()
     assert "chosen by: the recipes\ninstruction: " in kernel.explain()
     store(path, row_of(kernel, others(kernel)[0], 1e-6))
-    given = tw.compile(tw.matmul(PROBLEM), threads=1, config=repr(others(kernel)[1]), database=path)
-    assert given.config == others(kernel)[1] and "chosen by: the caller" in given.explain()
+    values = tw.compile(
+        tw.matmul(PROBLEM), threads=1, config=repr(others(kernel)[1]), database=path
+    )
+    assert values.config == others(kernel)[1] and "chosen by: the caller" in values.explain()
     schedule = kernel.source("schedule")
     own = tw.compile(tw.matmul(PROBLEM), threads=1, schedule=schedule, database=path)
     assert f"config: a schedule of {len(schedule.splitlines()) - 1} steps" in own.explain()

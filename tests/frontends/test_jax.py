@@ -35,10 +35,10 @@ WEIGHTS = {"first": drawn(6, 8), "bias": drawn(8), "second": drawn(8, 5)}
 def test_a_network(target: str) -> None:
     ours = jit(network, target=target)
     x = drawn(4, 6)
-    found, expected = ours(WEIGHTS, x), network(WEIGHTS, x)
-    assert isinstance(found["scores"], jax.Array)
-    np.testing.assert_allclose(found["scores"], expected["scores"], 1e-5, 1e-6)
-    np.testing.assert_array_equal(found["best"], expected["best"])
+    result, expected = ours(WEIGHTS, x), network(WEIGHTS, x)
+    assert isinstance(result["scores"], jax.Array)
+    np.testing.assert_allclose(result["scores"], expected["scores"], 1e-5, 1e-6)
+    np.testing.assert_array_equal(result["best"], expected["best"])
     assert ours.compiled(WEIGHTS, x) is ours.compiled(WEIGHTS, x)
     assert "compute" in str(ours.graph(WEIGHTS, x).kernel)
 
@@ -58,11 +58,11 @@ def test_gradients() -> None:
         return -jnp.log(network(weights, x)["scores"][:, 0]).mean()
 
     x = drawn(4, 6)
-    found = jit(jax.grad(loss), target="interpreter")(WEIGHTS, x)
+    result = jit(jax.grad(loss), target="interpreter")(WEIGHTS, x)
     wanted = jax.grad(loss)(WEIGHTS, x)
-    assert found.keys() == wanted.keys() == WEIGHTS.keys()
+    assert result.keys() == wanted.keys() == WEIGHTS.keys()
     for name, expected in wanted.items():
-        np.testing.assert_allclose(found[name], expected, 1e-4, 1e-5)
+        np.testing.assert_allclose(result[name], expected, 1e-4, 1e-5)
 
 
 FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
@@ -110,10 +110,10 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_against_jax(name: str) -> None:
     function, arguments = FUNCTIONS[name]
-    found = jax.tree_util.tree_leaves(jit(function, target="interpreter")(*arguments))
+    result = jax.tree_util.tree_leaves(jit(function, target="interpreter")(*arguments))
     expected = jax.tree_util.tree_leaves(jax.jit(function)(*arguments))
     assert expected
-    for got, want in zip(found, expected, strict=True):
+    for got, want in zip(result, expected, strict=True):
         assert (got.shape, got.dtype) == (want.shape, want.dtype)
         np.testing.assert_allclose(np.asarray(got), np.asarray(want), 2e-5, 2e-5)
 
@@ -158,8 +158,8 @@ def test_arguments_of_any_layout_and_type() -> None:
     np.testing.assert_array_equal(jit(lambda x: x.T + x[0, 0])(across), across.T + across[0, 0])
     assert jit(lambda z: z * z)(1 + 2j) == -3 + 4j
     few = jnp.arange(-8, 8).astype(jnp.int4)
-    found = jit(lambda x: (x, x[::-1]))(few)
-    for each, expected in zip(found, (few, few[::-1]), strict=True):
+    result = jit(lambda x: (x, x[::-1]))(few)
+    for each, expected in zip(result, (few, few[::-1]), strict=True):
         assert each.dtype == few.dtype
         np.testing.assert_array_equal(each, expected)
 
@@ -173,10 +173,12 @@ def test_typed_keys() -> None:
 
     for kind in ("threefry2x32", "rbg"):
         key = jax.random.key(3, impl=kind)
-        found, expected = jit(drawing, target="interpreter")(key), drawing(key)
-        assert found[0].dtype == expected[0].dtype
-        np.testing.assert_array_equal(*(jax.random.key_data(each[0]) for each in (found, expected)))
-        np.testing.assert_array_equal(found[1], expected[1])
+        result, expected = jit(drawing, target="interpreter")(key), drawing(key)
+        assert result[0].dtype == expected[0].dtype
+        np.testing.assert_array_equal(
+            *(jax.random.key_data(each[0]) for each in (result, expected))
+        )
+        np.testing.assert_array_equal(result[1], expected[1])
 
 
 def test_annotations_of_devices_say_nothing() -> None:
@@ -192,9 +194,9 @@ def test_bad_calls() -> None:
 
     ours = jit(add, target="interpreter")
     others = (2**40, np.ma.array([1.0]))
-    for given in ("float32", "text", object(), np.array(["a"]), np.float32, *others):
+    for values in ("float32", "text", object(), np.array(["a"]), np.float32, *others):
         with pytest.raises(ArgumentError, match="is no array of JAX's") as raised:
-            ours(given)
+            ours(values)
         assert raised.value.where == "arguments[0]"
     for transformed in (jax.vmap, jax.jit):
         with pytest.raises(ArgumentError, match="is being traced"):

@@ -40,8 +40,8 @@ def check(made: Any, target: str = "interpreter", **arrays: Any) -> Any:
     """The graph's results are the reference's."""
     expected = reference.ReferenceEvaluator(made).run(None, arrays)
     graph = tw.from_onnx(made)
-    found = tw.compile(graph, target=target, threads=1)(**arrays)
-    results = found if isinstance(found, dict) else {graph.outputs[0]: found}
+    result = tw.compile(graph, target=target, threads=1)(**arrays)
+    results = result if isinstance(result, dict) else {graph.outputs[0]: result}
     assert expected
     for each, wanted in zip(results.values(), expected, strict=True):
         np.testing.assert_allclose(each, wanted, rtol=1e-4, atol=1e-5)
@@ -54,7 +54,7 @@ def drawn(*shape: int) -> Any:
 
 def test_a_model_of_images() -> None:
     node = helper.make_node
-    made = model(
+    result = model(
         [
             node("Conv", ["x", "w", "b"], ["c"], pads=[1, 1, 1, 1], strides=[2, 2]),
             node("BatchNormalization", ["c", "g", "g", "m", "g"], ["n"]),
@@ -77,12 +77,12 @@ def test_a_model_of_images() -> None:
             "rest": np.array([-1]),
         },
     )
-    graph = check(made, "x86", x=drawn(2, 3, 8, 8))
+    graph = check(result, "x86", x=drawn(2, 3, 8, 8))
     assert graph.inputs == ("x",) and graph.outputs == ("z",)
 
 
 def test_ops_are_functions_of_others() -> None:
-    made = model(
+    result = model(
         [
             helper.make_node("Gelu", ["x"], ["a"]),
             helper.make_node("RMSNormalization", ["a", "w"], ["y"]),
@@ -92,7 +92,7 @@ def test_ops_are_functions_of_others() -> None:
         {"w": drawn(4)},
         version=23,
     )
-    check(made, x=drawn(3, 4))
+    check(result, x=drawn(3, 4))
 
 
 def test_integers_of_64_bits_wrap() -> None:
@@ -105,8 +105,8 @@ def test_integers_of_64_bits_wrap() -> None:
     three = onnx.numpy_helper.from_array(np.array(3, np.int64), "three")
     outputs = [info("thirds", INT, (3,)), info("less", onnx.TensorProto.BOOL, (3,))]
     graph = helper.make_graph(nodes, "model", [info("v", INT, (3,))], outputs, [three])
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
-    check(made, "x86", v=np.array([2**63 - 1, 2**62, 5]))
+    result = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    check(result, "x86", v=np.array([2**63 - 1, 2**62, 5]))
 
 
 def test_loops_and_arms_of_known_control() -> None:
@@ -117,8 +117,8 @@ def test_loops_and_arms_of_known_control() -> None:
         [helper.make_tensor_value_info(n, FLOAT, (2,)) for n in ("s2", "o")],
     )
     scan = helper.make_node("Scan", ["start", "x"], ["end", "all"], num_scan_inputs=1, body=body)
-    made = model([scan], {"start": (2,), "x": (3, 2)}, {"end": (2,), "all": (3, 2)})
-    check(made, start=drawn(2), x=drawn(3, 2))
+    result = model([scan], {"start": (2,), "x": (3, 2)}, {"end": (2,), "all": (3, 2)})
+    check(result, start=drawn(2), x=drawn(3, 2))
     arms = [
         helper.make_graph(
             [helper.make_node(kind, ["x"], ["y"])],
@@ -129,8 +129,8 @@ def test_loops_and_arms_of_known_control() -> None:
         for kind in ("Exp", "Neg")
     ]
     node = helper.make_node("If", ["c"], ["z"], then_branch=arms[0], else_branch=arms[1])
-    made = model([node], {"x": (3,)}, {"z": (3,)}, {"c": np.array(False)})
-    check(made, x=drawn(3))
+    result = model([node], {"x": (3,)}, {"z": (3,)}, {"c": np.array(False)})
+    check(result, x=drawn(3))
 
 
 def test_shapes_that_depend_on_inputs_are_given() -> None:
@@ -143,11 +143,11 @@ def test_shapes_that_depend_on_inputs_are_given() -> None:
         ],
         [helper.make_tensor_value_info("y", FLOAT, (None, None))],
     )
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    result = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
     with pytest.raises(UnsupportedError, match="shapes depend on the contents of 'r'") as raised:
-        tw.from_onnx(made)
+        tw.from_onnx(result)
     assert raised.value.cure is not None and "known={'r'" in raised.value.cure
-    run = tw.compile(tw.from_onnx(made, known={"r": np.array([2, 1])}), target="interpreter")
+    run = tw.compile(tw.from_onnx(result, known={"r": np.array([2, 1])}), target="interpreter")
     assert run(x=drawn(2, 3)).shape == (4, 3)
 
 
@@ -311,11 +311,11 @@ def test_images_of_integers_and_of_doubles(type_: str) -> None:
         ([2.0, 0.5], {"mode": "cubic"}),
         ([2.0, 0.5], {"mode": "cubic", "antialias": 1}),
     ):
-        made = resized(image, scales, **attributes)
-        wanted = reference.ReferenceEvaluator(made).run(None, {"x": image})[0]
-        found = tw.compile(tw.from_onnx(made), target="interpreter")(x=image)
-        assert found.dtype == wanted.dtype
-        np.testing.assert_allclose(found, wanted, rtol=1e-13, err_msg=str(attributes))
+        result = resized(image, scales, **attributes)
+        wanted = reference.ReferenceEvaluator(result).run(None, {"x": image})[0]
+        results = tw.compile(tw.from_onnx(result), target="interpreter")(x=image)
+        assert results.dtype == wanted.dtype
+        np.testing.assert_allclose(results, wanted, rtol=1e-13, err_msg=str(attributes))
 
 
 @pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
@@ -344,8 +344,8 @@ def test_recurrent_layers_of_sequences_of_different_lengths(kind: str, direction
         constants = weights | ({"s": np.array(sizes, np.int32)} if sizes else {})
         shapes = dict.fromkeys(results, (both, x.shape[1], hidden))
         shapes["y"] = (x.shape[0], both, x.shape[1], hidden)
-        made = model([node], {"x": x.shape}, shapes, constants)
-        found = tw.compile(tw.from_onnx(made), target="interpreter")(x=x)
+        result = model([node], {"x": x.shape}, shapes, constants)
+        found = tw.compile(tw.from_onnx(result), target="interpreter")(x=x)
         return [found[each] for each in results]
 
     x = drawn(steps, batch, inner)
@@ -379,15 +379,15 @@ def test_a_loop_that_depends_on_data() -> None:
         [names("x", FLOAT, (2,)), names("limit_in", FLOAT, ()), names("n", INT, ())],
         [names("y", FLOAT, (2,))],
     )
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
-    run = tw.compile(tw.from_onnx(made), target="interpreter")
+    result = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    run = tw.compile(tw.from_onnx(result), target="interpreter")
     x = np.array([1, 2], np.float32)
     for n, limit, times in ((10, 100.0, 64), (2, 100.0, 4), (0, 100.0, 1)):
-        found = run(x=x, limit_in=np.float32(limit).reshape(()), n=np.array(n))
-        np.testing.assert_array_equal(found, x * times)
+        results = run(x=x, limit_in=np.float32(limit).reshape(()), n=np.array(n))
+        np.testing.assert_array_equal(results, x * times)
     # The count is known, and how soon the body's condition ends it is not.
-    made = model([start, count], {"x": (2,), "limit_in": ()}, {"y": (2,)}, {"n": np.array(10)})
-    run = tw.compile(tw.from_onnx(made), target="interpreter")
+    result = model([start, count], {"x": (2,), "limit_in": ()}, {"y": (2,)}, {"n": np.array(10)})
+    run = tw.compile(tw.from_onnx(result), target="interpreter")
     np.testing.assert_array_equal(run(x=x, limit_in=np.array(20, np.float32)), x * 8)
     loop = helper.make_node("Loop", ["", "", "x"], ["y"], body=body)
     endless = model([start, loop], {"x": (2,), "limit_in": ()}, {"y": (2,)})
@@ -437,16 +437,16 @@ def test_nan_is_the_greatest_of_no_window(target: str) -> None:
     x[0, :, 0, 0] = x[0, 0, 2:4, 4] = np.nan
     x[0, 1, 4:, 4:] = np.nan
     node = helper.make_node("MaxPool", ["x"], ["y", "places"], kernel_shape=[2, 2], strides=[2, 2])
-    made = model([node], {"x": x.shape}, {"y": (1, 2, 3, 3)})
+    result = model([node], {"x": x.shape}, {"y": (1, 2, 3, 3)})
     places = helper.make_tensor_value_info("places", INT, (1, 2, 3, 3))
-    made.graph.output.append(places)
-    found = tw.compile(tw.from_onnx(made), target=target, threads=1)(x=x)
+    result.graph.output.append(places)
+    results = tw.compile(tw.from_onnx(result), target=target, threads=1)(x=x)
     numbers = np.where(np.isnan(x), -np.inf, x).reshape(2, 3, 2, 3, 2).transpose(0, 1, 3, 2, 4)
     wanted = numbers.reshape(2, 3, 3, 4).max(-1)
-    np.testing.assert_array_equal(found["y"][0], wanted)
+    np.testing.assert_array_equal(results["y"][0], wanted)
     known = np.isfinite(wanted)
     assert known.sum() == 17
-    np.testing.assert_array_equal(x.reshape(-1)[found["places"][0][known]], wanted[known])
+    np.testing.assert_array_equal(x.reshape(-1)[results["places"][0][known]], wanted[known])
 
 
 @pytest.mark.parametrize("last", [0, 1])
@@ -456,9 +456,9 @@ def test_nan_is_the_greatest_and_the_least_element(kind: str, last: int) -> None
     x = drawn(3, 8)
     x[0, [2, 5]] = x[1, 0] = np.nan
     node = helper.make_node(kind, ["x"], ["y"], axis=1, keepdims=0, select_last_index=last)
-    made = model([node], {"x": x.shape}, {})
-    made.graph.output.append(helper.make_tensor_value_info("y", INT, (3,)))
-    check(made, x=x)
+    result = model([node], {"x": x.shape}, {})
+    result.graph.output.append(helper.make_tensor_value_info("y", INT, (3,)))
+    check(result, x=x)
 
 
 def body(inputs: int, outputs: int) -> Any:
@@ -507,9 +507,9 @@ def test_bodies_that_do_not_fit(kind: str, inputs: list[str], attributes: Any) -
             ),
         ],
     )
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    result = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
     with pytest.raises(ArgumentError, match=f"{kind} is not defined on") as raised:
-        tw.from_onnx(made)
+        tw.from_onnx(result)
     assert raised.value.where == f"node y ({kind})"
     for name, value in attributes.items():
         shown = "a GraphProto" if isinstance(value, onnx.GraphProto) else str(value)

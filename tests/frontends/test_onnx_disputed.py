@@ -45,10 +45,10 @@ def drawn(*shape: int, scale: float = 1.0) -> Any:
 @pytest.mark.parametrize("corners", [0, 1])
 def test_cubic_samples_outside_of_the_border_are_its_values(corners: int) -> None:
     """Places are moved to the border before they are weighted."""
-    given = {"x": drawn(1, 2, 5, 6), "grid": drawn(1, 4, 4, 2, scale=2.0)}
+    values = {"x": drawn(1, 2, 5, 6), "grid": drawn(1, 4, 4, 2, scale=2.0)}
     settings = {"mode": "cubic", "padding_mode": "border", "align_corners": corners}
-    found, wanted = run_both("GridSample", given, {}, 20, **settings)
-    np.testing.assert_allclose(found, wanted, atol=1e-5)
+    result, wanted = run_both("GridSample", values, {}, 20, **settings)
+    np.testing.assert_allclose(result, wanted, atol=1e-5)
 
 
 @pytest.mark.parametrize("mode", ["half_pixel", "align_corners", "asymmetric"])
@@ -59,9 +59,9 @@ def test_cubic_samples_outside_of_the_border_are_its_values(corners: int) -> Non
 )
 def test_cubic_weights_without_what_is_outside(mode: str, known: dict[str, Any]) -> None:
     settings = {"coordinate_transformation_mode": mode, "exclude_outside": 1}
-    given = {"x": drawn(1, 2, 4, 5)}
-    found, wanted = run_both("Resize", given, known, 19, mode="cubic", **settings)
-    np.testing.assert_allclose(found, wanted, atol=1e-5)
+    values = {"x": drawn(1, 2, 4, 5)}
+    result, wanted = run_both("Resize", values, known, 19, mode="cubic", **settings)
+    np.testing.assert_allclose(result, wanted, atol=1e-5)
 
 
 def test_lstm_clips_what_each_activation_takes() -> None:
@@ -74,7 +74,7 @@ def test_lstm_clips_what_each_activation_takes() -> None:
         "b": drawn(1, 8 * hidden),
     }
     # Of positive numbers, the state grows beyond the limit.
-    arrays = {name: np.abs(each) for name, each in arrays.items()}
+    arrays = {name: np.abs(array) for name, array in arrays.items()}
     node = helper.make_node("LSTM", list(arrays), ["", "", "y"], hidden_size=hidden, clip=limit)
     state = helper.make_tensor_value_info("y", 1, [1, batch, hidden])
     hiddens = helper.make_tensor_value_info("h", 1, [1, batch, hidden])
@@ -86,7 +86,7 @@ def test_lstm_clips_what_each_activation_takes() -> None:
         [hiddens, state],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 14)], ir_version=9)
-    found = tw.compile(tw.from_onnx(model), "interpreter")(**arrays)
+    result = tw.compile(tw.from_onnx(model), "interpreter")(**arrays)
 
     def clipped(value: Any) -> Any:
         return np.clip(value, -limit, limit)
@@ -101,5 +101,5 @@ def test_lstm_clips_what_each_activation_takes() -> None:
         c = gate(f) * c + gate(i) * np.tanh(clipped(g))
         h = gate(o) * np.tanh(clipped(c))
     assert np.abs(c).max() > limit  # so that it matters
-    np.testing.assert_allclose(found["h"][0], h, atol=1e-5)
-    np.testing.assert_allclose(found["y"][0], c, atol=1e-5)
+    np.testing.assert_allclose(result["h"][0], h, atol=1e-5)
+    np.testing.assert_allclose(result["y"][0], c, atol=1e-5)

@@ -115,23 +115,23 @@ REAL = {
 def model(text: str, wide: bool = False) -> Any:
     """The model of ``text`` in f32, or in f64; constants are those that it names."""
     text = re.sub(r"\bT\b", "double" if wide else "float", text)
-    made = parser.parse_model('<ir_version: 9, opset_import: ["" : 18]>' + text)
-    for info in made.graph.input:
+    result = parser.parse_model('<ir_version: 9, opset_import: ["" : 18]>' + text)
+    for info in result.graph.input:
         for dim in info.type.tensor_type.shape.dim:
             # (The text has no way to say these.)
             if dim.dim_param == "past_and_one":
                 dim.dim_param = "past + 1"
             elif dim.dim_param == "unnamed":
                 dim.ClearField("dim_param")
-    used = {name for node in made.graph.node for name in node.input}
+    used = {name for node in result.graph.node for name in node.input}
     type_, generator = np.float64 if wide else np.float32, np.random.default_rng(3)
     arrays = {name: np.asarray(value) for name, value in WHOLE.items()}
     for name, shape in REAL.items():
         arrays[name] = (generator.normal(size=shape) * 0.3).astype(np.float32).astype(type_)
-    taken = used - {info.name for info in made.graph.input}
+    taken = used - {info.name for info in result.graph.input}
     chosen = [(name, array) for name, array in arrays.items() if name in taken]
-    made.graph.initializer.extend(onnx.numpy_helper.from_array(a, n) for n, a in chosen)
-    return made
+    result.graph.initializer.extend(onnx.numpy_helper.from_array(a, n) for n, a in chosen)
+    return result
 
 
 def drawn(*shape: int) -> Any:
@@ -144,8 +144,8 @@ def words(*shape: int) -> Any:
 
 def right(program: Any, text: str, **arrays: Any) -> None:
     """What the program gives is what ONNX's reference says of the model in f64."""
-    given = {n: a.astype(np.float64) if a.dtype == np.float32 else a for n, a in arrays.items()}
-    wanted = reference.ReferenceEvaluator(model(text, wide=True)).run(None, given)
+    values = {n: a.astype(np.float64) if a.dtype == np.float32 else a for n, a in arrays.items()}
+    wanted = reference.ReferenceEvaluator(model(text, wide=True)).run(None, values)
     found = program(**arrays)
     results = list(found.values()) if isinstance(found, dict) else [found]
     assert len(results) == len(wanted)
@@ -253,12 +253,12 @@ def test_nodes_of_open_sizes(name: str) -> None:
 )
 def test_what_cannot_be_open_is_refused_by_name(text: str, said: str) -> None:
     shape, dims = ("1, 1, 8, n", "a, b, c, d") if "Resize" in text else ("n, 4", "a, b")
-    made = model(f"net (T[{shape}] x) => (T[{dims}] y) {{ {text} }}")
+    result = model(f"net (T[{shape}] x) => (T[{dims}] y) {{ {text} }}")
     with pytest.raises(UnsupportedError, match=said) as raised:
-        tw.from_onnx(made)
+        tw.from_onnx(result)
     assert raised.value.where is not None and raised.value.where.startswith("node")
     assert "sizes={'n_size': ...}" in str(raised.value)
-    tw.from_onnx(made, sizes={"n": 6})
+    tw.from_onnx(result, sizes={"n": 6})
 
 
 def test_sizes_that_are_said() -> None:

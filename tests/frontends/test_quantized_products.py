@@ -67,7 +67,7 @@ def test_quantized_convolutions_with_scales_of_channels() -> None:
     scales, zeros = settings(5, 1)
     bias = rng.integers(-9999, 9999, 5).astype(np.int32)
     names = ["x", "sx", "zx", "w", "sw", "zw", "sy", "zy", "b"]
-    made = model(
+    result = model(
         [helper.make_node("QLinearConv", names, ["y"], pads=[1, 1, 1, 1])],
         {"x": (2, x.shape), "y": (2, (2, 5, 5, 6))},
         sx=np.float32(0.05),
@@ -82,7 +82,7 @@ def test_quantized_convolutions_with_scales_of_channels() -> None:
     sums = convolved(x - 99.0, w - zeros.astype(float)[:, None, None, None])
     sums += bias[:, None, None]
     factors = np.float64(np.float32(0.05)) * scales.astype(float)[:, None, None] / 0.5
-    next_to(results(tw.from_onnx(made), x), sums * factors + 120)
+    next_to(results(tw.from_onnx(result), x), sums * factors + 120)
 
 
 def of_matrices(scales: Any, zeros: Any, w: Any, shape: tuple[int, ...]) -> Any:
@@ -113,9 +113,9 @@ def test_quantized_products_with_scales_of_columns() -> None:
 def test_scales_of_no_columns_are_refused() -> None:
     scales, zeros = settings(12, 1)
     w = np.ones((2, 24, 6), np.int8)
-    made = of_matrices(scales.reshape(2, 1, 6), zeros.reshape(2, 1, 6), w, (2, 7, 24))
+    result = of_matrices(scales.reshape(2, 1, 6), zeros.reshape(2, 1, 6), w, (2, 7, 24))
     with pytest.raises(UnsupportedError, match="scales"):
-        tw.from_onnx(made)
+        tw.from_onnx(result)
 
 
 def test_biases_of_32_bits_are_dequantized() -> None:
@@ -125,7 +125,7 @@ def test_biases_of_32_bits_are_dequantized() -> None:
     scales, _ = settings(5, 1)
     bias = rng.integers(-(2**14), 2**14, 5).astype(np.int32)
     node = helper.make_node
-    made = model(
+    result = model(
         [
             node("QuantizeLinear", ["x", "sx", "zx"], ["q"]),
             node("DequantizeLinear", ["q", "sx", "zx"], ["a"]),
@@ -141,12 +141,12 @@ def test_biases_of_32_bits_are_dequantized() -> None:
         bias=bias,
         sb=scales * np.float32(0.0625),
     )
-    got = results(tw.from_onnx(made), x)
+    got = results(tw.from_onnx(result), x)
     a = (np.clip(np.rint(x / 0.0625) + 99, 0, 255) - 99) * 0.0625
     exact = convolved(a, w * scales.astype(float)[:, None, None, None])
     exact += (bias * scales.astype(float) * 0.0625)[:, None, None]
     np.testing.assert_allclose(got, exact, rtol=1e-5, atol=1e-4)
-    (wanted,) = reference.ReferenceEvaluator(made).run(None, {"x": x})
+    (wanted,) = reference.ReferenceEvaluator(result).run(None, {"x": x})
     np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-3)
 
 

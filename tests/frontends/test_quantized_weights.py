@@ -73,9 +73,9 @@ def test_weights_of_8_bits_of_pytorch() -> None:
     scales = torch.tensor(rng.uniform(0.5, 1.5, 16) / 100, dtype=torch.float32)
     x = torch.tensor(rng.normal(size=(4, 32)), dtype=torch.float32)
     module = Function(torch.ops.aten._weight_int8pack_mm, w=w, scales=scales)
-    found = tw.compile(exported(module, x), target="interpreter")(x.numpy())
+    result = tw.compile(exported(module, x), target="interpreter")(x.numpy())
     wanted = x.double() @ (w.T.double() * scales.double())
-    np.testing.assert_allclose(found, wanted.numpy(), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(result, wanted.numpy(), rtol=1e-5, atol=1e-5)
 
 
 def test_what_pt2e_exports_multiplies_integers() -> None:
@@ -102,8 +102,8 @@ def test_what_pt2e_exports_multiplies_integers() -> None:
     module = Function(net, w=weight, s=scales, z=zeros, v=linear)
     graph = exported(module, x)
     assert integers(optimized(graph.kernel))
-    found = tw.compile(graph, target="interpreter")(x.numpy())
-    np.testing.assert_allclose(found, module(x).numpy(), atol=0.02)
+    result = tw.compile(graph, target="interpreter")(x.numpy())
+    np.testing.assert_allclose(result, module(x).numpy(), atol=0.02)
 
 
 def blocks(rng: Any, kind: str, n: int, k: int, group: int) -> tuple[Any, Any]:

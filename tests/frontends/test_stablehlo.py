@@ -32,8 +32,8 @@ def main(operations: str, takes: str, gives: str, returned: str) -> str:
 
 def results(text: str, *inputs: Any, target: str = "interpreter") -> list[Any]:
     graph = from_stablehlo(text)
-    found = tw.compile(graph, target=target)(*inputs)
-    return [found] if len(graph.outputs) == 1 else [found[name] for name in graph.results]
+    result = tw.compile(graph, target=target)(*inputs)
+    return [result] if len(graph.outputs) == 1 else [result[name] for name in graph.results]
 
 
 def unary(name: str, type_: str, given: Any, result: str | None = None, settings: str = "") -> Any:
@@ -96,8 +96,8 @@ func.func private @relu(%x: tensor<4x5xf32>) -> tensor<4x5xf32> {
     b, c = np.full((3, 5), 0.5, np.float32), np.arange(5, dtype=np.float32)
     expected = np.maximum(X @ b + c, 0)
     for target in ("interpreter", "x86"):
-        (found,) = results(text, X, b, c, target=target)
-        np.testing.assert_allclose(found, expected, 1e-6)
+        (result,) = results(text, X, b, c, target=target)
+        np.testing.assert_allclose(result, expected, 1e-6)
     graph = from_stablehlo(text)
     assert graph.inputs == ("a", "b", "c") and graph.outputs == ("result0",)
     assert "compute v3" not in str(graph.kernel)  # calls become part of the graph
@@ -127,8 +127,8 @@ def test_floats() -> None:
     x = np.array([-2.5, -0.5, 0.5, 1.5, 2.5, np.inf], np.float32)
     assert unary("round_nearest_afz", "tensor<6xf32>", x).tolist() == [-3, -1, 1, 2, 3, np.inf]
     assert unary("round_nearest_even", "tensor<6xf32>", x).tolist() == [-2, -0, 0, 2, 2, np.inf]
-    found = unary("reduce_precision", "tensor<6xf32>", x * 1.001, settings=", format = e5m2")
-    assert found.tolist() == [-2.5, -0.5, 0.5, 1.5, 2.5, np.inf]
+    result = unary("reduce_precision", "tensor<6xf32>", x * 1.001, settings=", format = e5m2")
+    assert result.tolist() == [-2.5, -0.5, 0.5, 1.5, 2.5, np.inf]
     text = main(
         "%0 = stablehlo.compare LT, %a, %b, TOTALORDER : (tensor<3xf32>, tensor<3xf32>)"
         " -> tensor<3xi1>",
@@ -154,8 +154,8 @@ def test_complex_numbers_have_a_last_dim_of_two() -> None:
         return np.stack([x.real, x.imag], -1)
 
     for name, expected in (("add", z + w), ("multiply", z * w), ("divide", z / w), ("power", z**w)):
-        found = binary(name, type_, pairs(z), pairs(w))
-        np.testing.assert_allclose(found, pairs(expected), 2e-6, 2e-6)
+        result = binary(name, type_, pairs(z), pairs(w))
+        np.testing.assert_allclose(result, pairs(expected), 2e-6, 2e-6)
     for name, expected in (("exponential", np.exp(z)), ("sqrt", np.sqrt(z)), ("tanh", np.tanh(z))):
         np.testing.assert_allclose(unary(name, type_, pairs(z)), pairs(expected), 2e-6, 2e-6)
     np.testing.assert_allclose(unary("abs", type_, pairs(z), "tensor<3xf32>"), abs(z), 1e-6)
@@ -222,8 +222,8 @@ def test_reductions() -> None:
     # Of narrow floats, each step rounds: 256 + 1 is 256, and again.
     narrow = np.zeros((4, 3), ml_dtypes.bfloat16)
     narrow[:, 0] = 256, 1, 1, 2
-    found = results(window.replace("f32", "bf16"), narrow)[0].astype(np.float32)
-    assert found[:, 0].tolist() == [256, 256, 256, 258]
+    result = results(window.replace("f32", "bf16"), narrow)[0].astype(np.float32)
+    assert result[:, 0].tolist() == [256, 256, 256, 258]
 
 
 def test_select_and_scatter() -> None:
@@ -320,8 +320,8 @@ def test_open_sizes_that_arguments_say() -> None:
     graph = from_stablehlo(OPEN, arguments={"n": 3, "a": (3,)})
     assert graph.inputs == ("a", "x")
     a = np.array([1, 2, 3], np.float32)
-    found = tw.compile(graph, target="interpreter")(a, np.array(0.5, np.float32))
-    np.testing.assert_array_equal(found, a + 0.5)
+    result = tw.compile(graph, target="interpreter")(a, np.array(0.5, np.float32))
+    np.testing.assert_array_equal(result, a + 0.5)
     for arguments, message in (
         ({"n": 3, "a": (4,)}, "at the same places"),
         ({"n": 3, "a": (3, 1)}, "not of the shape"),
@@ -358,8 +358,8 @@ def test_quantized_types() -> None:
         "tensor<2x2xi8>",
         "%1",
     )
-    found = results(text, np.array([[1, 1], [3, 7]], np.float32))[0]
-    assert found.tolist() == [[2, 1], [6, 5]]  # 1 / 2 is rounded to even
+    result = results(text, np.array([[1, 1], [3, 7]], np.float32))[0]
+    assert result.tolist() == [[2, 1], [6, 5]]  # 1 / 2 is rounded to even
 
 
 def test_checks() -> None:
@@ -374,10 +374,10 @@ func.func @main() {
 }
 """
     graph = from_stablehlo(text)
-    found = tw.compile(graph, target="interpreter")()
+    result = tw.compile(graph, target="interpreter")()
     first, second = graph.checks
-    assert first.fault(found) is None
-    assert second.fault(found) == "1 of 2 elements differ: at [1] it is 4.0, expected 4.5"
+    assert first.fault(result) is None
+    assert second.fault(result) == "1 of 2 elements differ: at [1] it is 4.0, expected 4.5"
     assert (second.kind, second.ulps, second.span.line) == ("close", 3, 7)
 
 

@@ -41,19 +41,19 @@ STEP, FIRST = 60, 7
 
 @pytest.fixture
 def files(tmp_path: Path) -> list[str]:
-    found = []
+    result = []
     for name, text in (("good", GOOD), ("bad", BAD), ("foreign", FOREIGN), ("text", "x")):
         path = tmp_path / f"{name}.mlir"
         path.write_text(text, encoding="utf-8")
-        found.append(str(path))
-    return found
+        result.append(str(path))
+    return result
 
 
 def test_outcomes(files: Sequence[str]) -> None:
-    found = [each for file in files for each in outcomes(Path(file), "interpreter")]
-    assert [each.status for each in found] == [RIGHT, WRONG, REFUSED, "not read"]
-    assert found[1].why == "line 5: 1 of 2 elements differ: at [1] it is 4.0, expected 5.0"
-    assert found[2].why == "stablehlo.replica_id is not translated"
+    result = [outcome for file in files for outcome in outcomes(Path(file), "interpreter")]
+    assert [each.status for each in result] == [RIGHT, WRONG, REFUSED, "not read"]
+    assert result[1].why == "line 5: 1 of 2 elements differ: at [1] it is 4.0, expected 5.0"
+    assert result[2].why == "stablehlo.replica_id is not translated"
     both = Path(files[0]).with_name("both.mlir")
     both.write_text(f"{GOOD}// -----\n{BAD}// -----\n{FOREIGN}", encoding="utf-8")
     assert worst_of(both, "interpreter").status == WRONG
@@ -77,8 +77,8 @@ def test_what_a_file_expects_may_be_rounded_worse(
     path = tmp_path / "near.mlir"
     text = NEAR.replace("KIND", kind).replace("WANTED", wanted).replace("nan", "0x7FC00000")
     path.write_text(text, encoding="utf-8")
-    (found,) = outcomes(path, "interpreter")
-    assert found.status == status, found.why
+    (result,) = outcomes(path, "interpreter")
+    assert result.status == status, result.why
 
 
 def test_kernels_are_widened_with_their_numbers() -> None:
@@ -94,11 +94,11 @@ kernel scaled(in x: f32[2], constant c: f32[2] = {digest}, out y: f32[2], out z:
 """
     kernel = parse_kernel(text, constants={digest: values})
     x = np.array([1.0, 3.0], np.float32)
-    found = exact_results(kernel, {"x": x})
+    result = exact_results(kernel, {"x": x})
     tenth, small = (float(np.float32(each)) for each in (0.1, 1e-05))
-    assert found["y"].dtype == np.float64 and found["z"].dtype == dtype("bf16").numpy
+    assert result["y"].dtype == np.float64 and result["z"].dtype == dtype("bf16").numpy
     np.testing.assert_allclose(
-        found["y"], x.astype(np.float64) * tenth + values.astype(np.float64) * small, rtol=1e-15
+        result["y"], x.astype(np.float64) * tenth + values.astype(np.float64) * small, rtol=1e-15
     )
     bits = text.replace("f32(bf16(x))", "bitcast(f32, bitcast(u32, x))")
     assert exact_results(parse_kernel(bits, constants={digest: values}), {"x": x}) == {}
@@ -119,5 +119,5 @@ def test_a_part_of_the_folder(request: pytest.FixtureRequest) -> None:
     if folder is None:
         skips.lacking("StableHLO's test data is not here")
     paths = sorted(Path(folder).rglob("*.mlir"))[FIRST::STEP]
-    found = [each for path in paths for each in outcomes(path, "interpreter")]
-    assert found and not [each for each in found if each.status not in (RIGHT, REFUSED)]
+    result = [outcome for path in paths for outcome in outcomes(path, "interpreter")]
+    assert result and not [each for each in result if each.status not in (RIGHT, REFUSED)]

@@ -39,13 +39,13 @@ def plain(value: object) -> object:
 def tree(region: Region) -> list[object]:
     return [
         (
-            each.name,
-            [v.type for v in each.operands],
-            [v.type for v in each.results],
-            {key: plain(value) for key, value in each.attributes.items()},
-            [([a.type for a in r.arguments], tree(r)) for r in each.regions],
+            operation.name,
+            [v.type for v in operation.operands],
+            [v.type for v in operation.results],
+            {key: plain(value) for key, value in operation.attributes.items()},
+            [([a.type for a in r.arguments], tree(r)) for r in operation.regions],
         )
-        for each in region.operations
+        for operation in region.operations
     ]
 
 
@@ -212,7 +212,7 @@ def test_constants() -> None:
 def test_types() -> None:
     types = "%a: tensor<?x2xi1>, %b: tensor<3xcomplex<f64>>, %c: tensor<ui4>, %d: !stablehlo.token"
     main = parse_module(function("", types)).functions["main"]
-    assert [each.type for each in main.body.arguments][:3] == [
+    assert [argument.type for argument in main.body.arguments][:3] == [
         Tensor((None, 2), Integer(1)),
         Tensor((3,), Complex(Float("f64"))),
         Tensor((), Integer(4, False)),
@@ -229,10 +229,10 @@ def test_attributes() -> None:
     dims = Convolved(("b", "0", "f"), ("0", "i", "o"), ("b", "0", "f"))
     text = '"x.y"() {a = [1, "s"], b = {c}, d = @f, e = #stablehlo.conv<[b, 0, f]x[0, i, o]->'
     text += "[b, 0, f]>, g = array<i1: true>, h = 2.5 : f32, i = tensor<2xf32>, j = #x<[a]>} "
-    found = body(function(text + ": () -> ()"))[0].attributes
-    assert found["a"] == [1, "s"] and found["b"] == {"c": True} and found["d"] == Symbol("f")
-    assert found["e"] == dims and found["g"] == (True,) and found["h"] == 2.5
-    assert found["i"] == Tensor((2,), F32)
+    result = body(function(text + ": () -> ()"))[0].attributes
+    assert result["a"] == [1, "s"] and result["b"] == {"c": True} and result["d"] == Symbol("f")
+    assert result["e"] == dims and result["g"] == (True,) and result["h"] == 2.5
+    assert result["i"] == Tensor((2,), F32)
     assert body(function('"x.y"() {a = LT} : () -> ()'))[0].attributes["a"] == Word("LT")
 
 

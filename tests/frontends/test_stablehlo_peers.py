@@ -29,8 +29,8 @@ def function(operations: str, takes: dict[str, str], gives: list[str]) -> str:
 
 def run(text: str, *inputs: Any) -> list[Any]:
     graph = from_stablehlo(text)
-    found = tw.compile(graph, target="interpreter")(*inputs)
-    return [found] if len(graph.outputs) == 1 else [found[name] for name in graph.results]
+    result = tw.compile(graph, target="interpreter")(*inputs)
+    return [result] if len(graph.outputs) == 1 else [result[name] for name in graph.results]
 
 
 @pytest.mark.parametrize("operation", ["cf.br ^bb1(%x : tensor<f32>)", "linalg.yield %x : f32"])
@@ -59,9 +59,9 @@ def test_batch_norm_inference() -> None:
         {"x": X} | names,
         [X],
     )
-    (found,) = run(text, x, scale, mean, variance, shift)
+    (result,) = run(text, x, scale, mean, variance, shift)
     s, m, v, o = map(over_channels, (scale, mean, variance, shift))
-    np.testing.assert_allclose(found, (x - m) / np.sqrt(v + 0.01) * s + o, 2e-6, 2e-6)
+    np.testing.assert_allclose(result, (x - m) / np.sqrt(v + 0.01) * s + o, 2e-6, 2e-6)
 
 
 def test_batch_norm_training_and_its_gradient() -> None:
@@ -73,7 +73,7 @@ def test_batch_norm_training_and_its_gradient() -> None:
         {"x": X, "s": F, "o": F},
         [X, F, F],
     )
-    found, mean, variance = run(text, *(each.astype(np.float32) for each in (x, scale, shift)))
+    result, mean, variance = run(text, *(each.astype(np.float32) for each in (x, scale, shift)))
     center, spread = x.mean((0, 2)), x.var((0, 2))
 
     def normalized(values: Any, factor: Any, offset: Any) -> Any:
@@ -81,7 +81,7 @@ def test_batch_norm_training_and_its_gradient() -> None:
         parts = (values - m) / np.sqrt(v + 0.01)
         return parts * over_channels(factor) + over_channels(offset)
 
-    np.testing.assert_allclose(found, normalized(x, scale, shift), 1e-5, 1e-5)
+    np.testing.assert_allclose(result, normalized(x, scale, shift), 1e-5, 1e-5)
     np.testing.assert_allclose(mean, center, 1e-5, 1e-6)
     np.testing.assert_allclose(variance, spread, 1e-5)
     text = function(
@@ -90,8 +90,8 @@ def test_batch_norm_training_and_its_gradient() -> None:
         {"x": X, "s": F, "m": F, "v": F, "g": X},
         [X, F, F],
     )
-    given = (x, scale, center, spread, back)
-    results = run(text, *(each.astype(np.float32) for each in given))
+    value = (x, scale, center, spread, back)
+    results = run(text, *(each.astype(np.float32) for each in value))
     # Gradients by differences, in f64.
     for place, values in enumerate((x, scale, shift)):
         wanted = np.zeros(values.shape)
@@ -114,19 +114,19 @@ def test_torch_index_select() -> None:
     index = "tensor<2x2xi32>"
     types = f"({X}, {index}) -> tensor<2x2x2x4xf32>"
     gives = ["tensor<2x2x2x4xf32>"]
-    (found,) = run(function(text.format(1, 0, types), {"x": X, "i": index}, gives), x, places)
-    assert (found == x[:, np.minimum(places, 2)]).all()
+    (result,) = run(function(text.format(1, 0, types), {"x": X, "i": index}, gives), x, places)
+    assert (result == x[:, np.minimum(places, 2)]).all()
     types = f"({X}, {index}) -> tensor<2x2x4xf32>"
     gives = ["tensor<2x2x4xf32>"]
-    (found,) = run(function(text.format(1, 1, types), {"x": X, "i": index}, gives), x, places)
-    assert (found == np.stack([x[n, np.minimum(places[n], 2)] for n in range(2)])).all()
+    (result,) = run(function(text.format(1, 1, types), {"x": X, "i": index}, gives), x, places)
+    assert (result == np.stack([x[n, np.minimum(places[n], 2)] for n in range(2)])).all()
 
 
 def test_unary_einsum() -> None:
     x = RNG.integers(0, 9, (2, 3, 4)).astype(np.float32)
     text = '%0 = "stablehlo.unary_einsum"(%x) {einsum_config = "abc->cb"} : '
-    (found,) = run(function(f"{text}({X}) -> tensor<4x3xf32>", {"x": X}, ["tensor<4x3xf32>"]), x)
-    assert (found == np.einsum("abc->cb", x)).all()
+    (result,) = run(function(f"{text}({X}) -> tensor<4x3xf32>", {"x": X}, ["tensor<4x3xf32>"]), x)
+    assert (result == np.einsum("abc->cb", x)).all()
 
 
 @pytest.mark.parametrize(
@@ -143,9 +143,9 @@ def test_operations_that_broadcast(operation: str, wanted: Any) -> None:
     b = RNG.standard_normal((3, 4) if "dimensions" not in operation else 3).astype(np.float32)
     left, right = "tensor<2x1x4xf32>", f"tensor<{'x'.join(map(str, b.shape))}xf32>"
     text = function(f"%0 = {operation} : ({left}, {right}) -> {X}", {"a": left, "b": right}, [X])
-    (found,) = run(text, a, b)
+    (result,) = run(text, a, b)
     spread = b[:, None] if b.ndim == 1 else b
-    np.testing.assert_allclose(found, wanted(a, spread), 1e-6)
+    np.testing.assert_allclose(result, wanted(a, spread), 1e-6)
 
 
 def test_comparing_and_selecting_with_broadcasts() -> None:
@@ -155,10 +155,10 @@ def test_comparing_and_selecting_with_broadcasts() -> None:
         f" : ({X}, tensor<f32>) -> tensor<2x3x4xi1>\n"
         f"%0 = chlo.broadcast_select %1, %s, %x : (tensor<2x3x4xi1>, tensor<f32>, {X}) -> {X}"
     )
-    (found,) = run(
+    (result,) = run(
         function(chosen, {"x": X, "s": "tensor<f32>"}, [X]), a, np.array(0.25, np.float32)
     )
-    assert (found == np.where(a < 0.25, np.float32(0.25), a)).all()
+    assert (result == np.where(a < 0.25, np.float32(0.25), a)).all()
     with pytest.raises(ProblemError, match="of tensor<2x3x4xf32>, tensor<2xf32>"):
         bad = f"%0 = chlo.broadcast_add %x, %y : ({X}, tensor<2xf32>) -> {X}"
         from_stablehlo(function(bad, {"x": X, "y": "tensor<2xf32>"}, [X]))
@@ -177,11 +177,11 @@ RAW = """%0 = "stablehlo.convolution"(%a, %b) {
 def test_raw_numbers_of_dims_and_commas_at_the_end() -> None:
     a, b = RNG.standard_normal((1, 4, 5, 2)), RNG.standard_normal((3, 2, 2, 3))
     takes = {"a": "tensor<1x4x5x2xf32>", "b": "tensor<3x2x2x3xf32>"}
-    (found,) = run(
+    (result,) = run(
         function(RAW, takes, ["tensor<1x2x4x3xf32>"]), a.astype(np.float32), b.astype(np.float32)
     )
     parts = np.lib.stride_tricks.sliding_window_view(a, (3, 2), (1, 2))
-    np.testing.assert_allclose(found, np.einsum("nhwcij,ijco->nhwo", parts, b), 1e-5, 1e-5)
+    np.testing.assert_allclose(result, np.einsum("nhwcij,ijco->nhwo", parts, b), 1e-5, 1e-5)
     for old, new in (("[1, 2],\n    kernel", "[1, 1],\n    kernel"), (",\n  >", ", size = 3>")):
         with pytest.raises(ParseError):
             parse_module(function(RAW.replace(old, new), takes, ["tensor<1x2x4x3xf32>"]))
@@ -205,16 +205,16 @@ MHLO = """%1 = mhlo.constant dense<0.0> : tensor<f32>
 
 def test_mhlos_names() -> None:
     x = RNG.standard_normal((2, 3, 4)).astype(np.float32)
-    (found,) = run(function(MHLO, {"x": X}, [X]), x)
+    (result,) = run(function(MHLO, {"x": X}, [X]), x)
     as_stablehlo = MHLO.replace("mhlo.erf", "chlo.erf").replace("mhlo", "stablehlo")
     (wanted,) = run(function(as_stablehlo, {"x": X}, [X]), x)
-    assert (found == wanted).all()
+    assert (result == wanted).all()
 
 
 def test_attributes_that_mean_nothing_here() -> None:
     text = '%0 = "stablehlo.abs"(%x) {lowering = "vector", tag = [1]} : '
-    (found,) = run(function(f"{text}({X}) -> {X}", {"x": X}, [X]), -np.ones((2, 3, 4), np.float32))
-    assert (found == 1).all()
+    (result,) = run(function(f"{text}({X}) -> {X}", {"x": X}, [X]), -np.ones((2, 3, 4), np.float32))
+    assert (result == 1).all()
 
 
 def test_assertions_of_shapes() -> None:

@@ -32,10 +32,10 @@ def frontend() -> Any:
 
 
 def compiled(what: Any, **options: Any) -> Callable[..., Any]:
-    made: Callable[..., Any] = torch.compile(
+    result: Callable[..., Any] = torch.compile(
         what, backend=frontend().backend, options=options or None
     )
-    return made
+    return result
 
 
 def close(found: Any, expected: Any, tolerance: float = 1e-5) -> None:
@@ -168,7 +168,7 @@ def test_threads_with_parameters_of_their_own() -> None:
     def wrong(number: int) -> int:
         with torch.no_grad():
             calls = (run(models[number], x) for _ in range(3000))
-            return sum(not torch.allclose(each, wanted[number], atol=1e-4) for each in calls)
+            return sum(not torch.allclose(call, wanted[number], atol=1e-4) for call in calls)
 
     sys.setswitchinterval(1e-5)
     try:
@@ -194,10 +194,10 @@ def test_a_model_on_an_opencl_device() -> None:
 def test_gradients_are_pytorchs() -> None:
     model, x = Block(), torch.randn(2, 5, 16, requires_grad=True)
     run = compiled(model)
-    found = torch.autograd.grad(run(x).square().sum(), [x, *model.parameters()])
+    result = torch.autograd.grad(run(x).square().sum(), [x, *model.parameters()])
     expected = torch.autograd.grad(model(x).square().sum(), [x, *model.parameters()])
     assert len(expected) > 1
-    for a, b in zip(found, expected, strict=True):
+    for a, b in zip(result, expected, strict=True):
         close(a, b, 1e-4)
 
 
@@ -235,8 +235,8 @@ def test_sizes_that_depend_on_data_are_an_island() -> None:
             x = torch.tensor([0.0] * zeros + [1.0, 2.0, -1.0])
             close(run(x), f(x))
     report = frontend().report()
-    assert {each.op for each in report.islands} >= {"aten.nonzero.default"}
-    assert any(each.why == "its sizes depend on data" for each in report.islands)
+    assert {island.op for island in report.islands} >= {"aten.nonzero.default"}
+    assert any(island.why == "its sizes depend on data" for island in report.islands)
     assert report.graphs[0].native
 
 
@@ -277,12 +277,12 @@ def test_updates_in_place_views_and_aliases() -> None:
 
     cache, x = torch.randn(4, 3), torch.randn(3, 2)
     other, y = cache.clone(), x.clone()
-    found, expected = compiled(f)(cache, x), f(other, y)
-    for a, b in zip(found, expected, strict=True):
+    result, expected = compiled(f)(cache, x), f(other, y)
+    for a, b in zip(result, expected, strict=True):
         close(a, b)
     close((cache, x), (other, y))
-    assert found[0] is cache and found[1].data_ptr() == cache[2:].data_ptr()
-    assert found[2].data_ptr() == x.data_ptr()
+    assert result[0] is cache and result[1].data_ptr() == cache[2:].data_ptr()
+    assert result[2].data_ptr() == x.data_ptr()
 
 
 def test_random_numbers_are_those_of_the_generator() -> None:
@@ -293,9 +293,9 @@ def test_random_numbers_are_those_of_the_generator() -> None:
     run = compiled(f)
     run(x)
     torch.manual_seed(3)
-    found = run(x)
+    result = run(x)
     torch.manual_seed(3)
-    close(found, f(x))
+    close(result, f(x))
 
 
 def test_layouts_in_memory() -> None:
@@ -306,8 +306,8 @@ def test_layouts_in_memory() -> None:
     run = compiled(f)
     for x in (base[None, :, ::2], base.t()[:5].t()[None]):
         y = torch.randn(5, 4).t()
-        found, expected = run(x, y), f(x, y)
-        close(found, expected)
+        result, expected = run(x, y), f(x, y)
+        close(result, expected)
 
 
 def test_narrow_floats() -> None:
@@ -317,23 +317,23 @@ def test_narrow_floats() -> None:
         close(run(x).float(), model(x).float(), 5e-2)
     half = Block().bfloat16()
     with torch.no_grad():
-        found = compiled(half)(x.bfloat16())
-        assert found.dtype == torch.bfloat16
-        close(found.float(), half(x.bfloat16()).float(), 5e-2)
+        result = compiled(half)(x.bfloat16())
+        assert result.dtype == torch.bfloat16
+        close(result.float(), half(x.bfloat16()).float(), 5e-2)
 
 
 def test_wrong_options() -> None:
     with pytest.raises(Exception, match="no option 'thread'"):
         compiled(torch.relu, thread=2)(torch.randn(3))
     # These went to PyTorch whole, as programs could not be compiled.
-    for given, said in (
+    for values, said in (
         ({"threads": 0}, "threads is 0"),
         ({"target": "tpu"}, "no target 'tpu'"),
         ({"strict": "yes"}, "strict is 'yes'"),
         ({"freeze": 1}, "freeze is 1"),
     ):
         with pytest.raises(Exception, match=said):
-            compiled(torch.relu, **given)(torch.randn(3))
+            compiled(torch.relu, **values)(torch.randn(3))
     with pytest.raises(ArgumentError, match="no mode 'max-autotun'") as raised:
         frontend().backend(None, [], mode="max-autotun")
     assert "max-autotune" in str(raised.value)
@@ -372,8 +372,8 @@ def test_images_at_places_of_narrow_floats_are_rounded_once(mode: str) -> None:
         return sample(x, g, mode=mode, align_corners=False)
 
     exact = f(image.double(), places.double())
-    found = compiled(f)(image, places)
-    assert (found.double() - exact).abs().max() < 4e-3 * exact.abs().max()
+    result = compiled(f)(image, places)
+    assert (result.double() - exact).abs().max() < 4e-3 * exact.abs().max()
 
 
 def test_nan_wins_in_pooling_and_in_reductions() -> None:
@@ -434,17 +434,17 @@ def test_attention_is_one_op(heads: int, options: dict[str, Any]) -> None:
         options = {"attn_mask": torch.randn(70, 70)}
     run = compiled(lambda *each: _attention(*each, **options), strict=True)
     with torch.no_grad():
-        found, wanted = run(q, k, v), _attention(q, k, v, **options)
-    close(found, wanted)
-    assert found.stride() == wanted.stride()
+        result, wanted = run(q, k, v), _attention(q, k, v, **options)
+    close(result, wanted)
+    assert result.stride() == wanted.stride()
 
 
 def test_gradients_of_attention() -> None:
     factors = [torch.randn(2, 3, 20, 8, requires_grad=True) for _ in range(3)]
     run = compiled(lambda *each: _attention(*each, is_causal=True), strict=True)
-    found, wanted = run(*factors), _attention(*factors, is_causal=True)
+    result, wanted = run(*factors), _attention(*factors, is_causal=True)
     back = torch.randn_like(wanted)
-    gradients = torch.autograd.grad(found, factors, back)
+    gradients = torch.autograd.grad(result, factors, back)
     expected = torch.autograd.grad(wanted, factors, back)
     for n in range(3):
         close(gradients[n], expected[n], 1e-4)

@@ -22,12 +22,12 @@ def _fresh() -> Iterator[None]:
 
 
 def compiled(what: Any, **options: Any) -> Callable[..., Any]:
-    made: Callable[..., Any] = torch.compile(
+    result: Callable[..., Any] = torch.compile(
         what,
         backend=import_module("tilewright.frontends.torch").backend,
         options={"strict": True, **options},
     )
-    return made
+    return result
 
 
 # By places along the first dim of x, f32[5, 6].
@@ -59,15 +59,15 @@ def test_an_index_out_of_range(name: str) -> None:
     run = compiled(function)
     refused = 0
     for index in ([0, 4, 2], [1, 0, -1], [4, 0, -5], [5, 0, 1], [0, 1, -6], [0, 2**40, 1]):
-        given = torch.tensor(index)
+        values = torch.tensor(index)
         try:
-            expected = function(x, given)
+            expected = function(x, values)
         except (IndexError, RuntimeError) as error:
             refused += 1
             with pytest.raises(type(error), match=r"out of bounds for dimension . with size 5"):
-                run(x, given)
+                run(x, values)
         else:
-            torch.testing.assert_close(run(x, given), expected)
+            torch.testing.assert_close(run(x, values), expected)
     assert refused >= 3
     torch.testing.assert_close(
         run(x, torch.tensor([3, 1, 0])), function(x, torch.tensor([3, 1, 0]))
@@ -129,9 +129,9 @@ def test_gradients_check_as_well() -> None:
     weight = torch.randn(5, 6, requires_grad=True)
     run = compiled(lambda i, w: F.embedding(i, w, padding_idx=0).sum())
     run(torch.tensor([0, 2, 2]), weight).backward()
-    found, weight.grad = weight.grad, None
+    result, weight.grad = weight.grad, None
     F.embedding(torch.tensor([0, 2, 2]), weight, padding_idx=0).sum().backward()
-    torch.testing.assert_close(found, weight.grad)
+    torch.testing.assert_close(result, weight.grad)
     with pytest.raises(IndexError):
         run(torch.tensor([0, 5, 2]), weight)
 

@@ -47,9 +47,9 @@ def test_an_exported_program_is_a_graph() -> None:
     assert len(graph.constants) >= 4
     program = tw.compile(graph, threads=1)
     calls = np.zeros((), np.int64)
-    found = program(b_calls=calls, x=x, scale=scale)
+    result = program(b_calls=calls, x=x, scale=scale)
     for name, expected in zip(("output0", "output1"), model(x, scale), strict=True):
-        torch.testing.assert_close(torch.as_tensor(found[name]), expected.detach())
+        torch.testing.assert_close(torch.as_tensor(result[name]), expected.detach())
     assert calls == 1
     assert any(each.span is not None for each in graph.kernel.body.body)
 
@@ -74,8 +74,8 @@ def test_what_a_program_updates_may_be_called_like_an_input() -> None:
         "x": np.full(3, 2, np.float32),
     }
     wanted = eager_results(exported, arrays)
-    found = tw.compile(tw.from_torch(exported), threads=1)(**arrays)
-    assert wanted["output0"].tolist() == found["output0"].tolist() == [6, 6, 6]
+    result = tw.compile(tw.from_torch(exported), threads=1)(**arrays)
+    assert wanted["output0"].tolist() == result["output0"].tolist() == [6, 6, 6]
     assert wanted["b_x"].tolist() == arrays["b_x"].tolist() == arrays["x"].tolist() == [2, 2, 2]
     assert wanted["p_weight"].tolist() == arrays["p_weight"].tolist() == [3, 3, 3]
 
@@ -87,7 +87,7 @@ def test_what_a_program_says_of_its_tensors_is_known() -> None:
 
     x = torch.randn(3, 4)
     exported = torch.export.export(Moving(), (x,))
-    assert any("assert_tensor_metadata" in str(each.target) for each in exported.graph.nodes)
+    assert any("assert_tensor_metadata" in str(node.target) for node in exported.graph.nodes)
     torch.testing.assert_close(
         torch.as_tensor(tw.compile(tw.from_torch(exported), threads=1)(x)), x * 2
     )
@@ -108,10 +108,10 @@ class Turned(torch.nn.Module):
 def test_complex_numbers_inside_of_a_program() -> None:
     exported = torch.export.export(Turned(), (torch.randn(4, 3, 2),))
     x = np.random.default_rng(0).standard_normal((4, 3, 2)).astype(np.float32)
-    found = tw.compile(tw.from_torch(exported), threads=1)(x)
+    result = tw.compile(tw.from_torch(exported), threads=1)(x)
     by = exported.state_dict["by"].numpy()
     wanted = (x[..., 0].astype(float) + 1j * x[..., 1]) * by
-    np.testing.assert_allclose(found, np.stack([wanted.real, wanted.imag], -1), atol=1e-6)
+    np.testing.assert_allclose(result, np.stack([wanted.real, wanted.imag], -1), atol=1e-6)
 
 
 def test_what_cannot_be_a_graph() -> None:
@@ -169,7 +169,7 @@ def test_exported_programs_on_the_command_line(
     monkeypatch.setattr(
         torch.fx.GraphModule,
         "__call__",
-        lambda *given: [each + 1 for each in run(*given)],
+        lambda *values: [each + 1 for each in run(*values)],
     )
     ended = tilewright("verify", "graph", "net.pt2")
     assert ended.code == 1 and ended.lines[0].startswith("FAILED (b_calls: 1 of 1 elements differ")

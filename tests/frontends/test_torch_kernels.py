@@ -91,10 +91,10 @@ def test_under_compilers(in_place: Any, functional: Any, backend: str) -> None:
     ours = import_module("tilewright.frontends.torch").backend
     x, y, expected = torch.randn(4, 6), torch.ones(4), torch.ones(4)
     wanted = f(x, expected)
-    found = torch.compile(f, backend=ours if backend == "tilewright" else backend, fullgraph=True)(
+    result = torch.compile(f, backend=ours if backend == "tilewright" else backend, fullgraph=True)(
         x, y
     )
-    torch.testing.assert_close(found, wanted)
+    torch.testing.assert_close(result, wanted)
     torch.testing.assert_close(y, expected)
 
 
@@ -143,10 +143,10 @@ def test_a_step_of_the_program(in_place: Any, functional: Any, target: str) -> N
 
     x, y, expected = torch.randn(3, 16), torch.ones(16), torch.ones(16)
     wanted = f(x, expected)
-    found, report = native(f, x, y, target=target, strict=True)
-    torch.testing.assert_close(found, wanted)
+    result, report = native(f, x, y, target=target, strict=True)
+    torch.testing.assert_close(result, wanted)
     torch.testing.assert_close(y, expected)
-    assert [each.programs for each in report.graphs] == [1] and not report.islands
+    assert [graph.programs for graph in report.graphs] == [1] and not report.islands
 
 
 def test_launched_as_it_is(in_place: Any) -> None:
@@ -162,9 +162,9 @@ def test_launched_as_it_is(in_place: Any) -> None:
         return rows + speaks(x)[:, None] + away(x)[:, None]
 
     x = torch.rand(8)
-    found, report = native(f, x)
-    torch.testing.assert_close(found, f(x))
-    reasons = sorted(each.why for each in report.islands)
+    result, report = native(f, x)
+    torch.testing.assert_close(result, f(x))
+    reasons = sorted(island.why for island in report.islands)
     assert len(reasons) == 3
     for reason, part in zip(reasons, ("changes a view", "launched on inter", "says"), strict=True):
         assert part in reason
@@ -180,8 +180,8 @@ def test_gradients_of_a_step(functional: Any) -> None:
         return (out * out).sum() + sums.sin().sum()
 
     (wanted,) = torch.autograd.grad(loss(x), x)
-    found, report = native(loss, x)
-    torch.testing.assert_close(torch.autograd.grad(found, x)[0], wanted)
+    result, report = native(loss, x)
+    torch.testing.assert_close(torch.autograd.grad(result, x)[0], wanted)
     assert not report.islands
 
 

@@ -192,11 +192,11 @@ def test_natively(name: str) -> None:
     torch._dynamo.reset()
     # An op that stays with PyTorch is an error.
     compiled = torch.compile(function, backend="tilewright", options={"strict": True})
-    found, expected = compiled(*tensors), function(*tensors)
+    result, expected = compiled(*tensors), function(*tensors)
     close = {"rtol": 1e-5, "atol": 2e-5, "equal_nan": True}
-    torch.testing.assert_close(found, expected, **close)
+    torch.testing.assert_close(result, expected, **close)
     exact = function(*map(_wide, tensors))
-    torch.testing.assert_close(found, exact, **close, check_dtype=False)
+    torch.testing.assert_close(result, exact, **close, check_dtype=False)
 
 
 def _wide(x: Any) -> Any:
@@ -232,9 +232,9 @@ def test_gradients_of_what_is_captured_whole_without_them() -> None:
     compiled = torch.compile(function, backend="tilewright")
     with torch.no_grad():
         torch.testing.assert_close(compiled(x), function(x))
-    (found,) = torch.autograd.grad(compiled(x).square().sum(), x)
+    (result,) = torch.autograd.grad(compiled(x).square().sum(), x)
     (expected,) = torch.autograd.grad(function(x).square().sum(), x)
-    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(result, expected)
 
 
 def test_variances_of_short_floats() -> None:

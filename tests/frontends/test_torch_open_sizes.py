@@ -49,8 +49,8 @@ class Layer(torch.nn.Module):
         parts = self.qkv(x).view(batch, length, 3, self.heads, width // self.heads)
         q, k, v = parts.permute(2, 0, 3, 1, 4)
         attend = torch.nn.functional.scaled_dot_product_attention
-        found = attend(q, k, v, is_causal=causal).transpose(1, 2)
-        x = self.first(x + self.out(found.reshape(batch, length, width)))
+        result = attend(q, k, v, is_causal=causal).transpose(1, 2)
+        x = self.first(x + self.out(result.reshape(batch, length, width)))
         return self.second(x + self.down(torch.nn.functional.gelu(self.up(x))))
 
 
@@ -259,6 +259,6 @@ def test_ranges_without_an_end() -> None:
     endless = import_module("torch.utils._sympy.numbers").int_oo
     for low, promised in ((-endless, None), (0, 0)):
         range_ = ranges.ValueRanges(low, endless)
-        (found,) = open_sizes().symbols_of(module, {symbol.symbol: range_})
-        assert (found.allowed.low, found.allowed.high) == (promised, None)
-        assert (found.param.low, found.param.high) == (2, 65_535)
+        (result,) = open_sizes().symbols_of(module, {symbol.symbol: range_})
+        assert (result.allowed.low, result.allowed.high) == (promised, None)
+        assert (result.param.low, result.param.high) == (2, 65_535)

@@ -26,15 +26,15 @@ def frontend() -> Any:
 
 
 def compiled(what: Any, **options: Any) -> Callable[..., Any]:
-    made: Callable[..., Any] = torch.compile(
+    result: Callable[..., Any] = torch.compile(
         what, backend=frontend().backend, options=options or None
     )
-    return made
+    return result
 
 
 def same(what: Any, *given: Any, tolerance: float = 1e-5, **options: Any) -> None:
-    found, wanted = compiled(what, **options)(*given), what(*given)
-    torch.testing.assert_close(found, wanted, rtol=tolerance, atol=tolerance)
+    result, wanted = compiled(what, **options)(*given), what(*given)
+    torch.testing.assert_close(result, wanted, rtol=tolerance, atol=tolerance)
 
 
 def test_one_op_that_does_not_compile_stays_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,7 +101,7 @@ def test_batch_norm_of_narrow_floats_in_training(
     for found, wanted in zip(step(True), step(False), strict=True):
         assert found.dtype == wanted.dtype
         torch.testing.assert_close(found, wanted, rtol=3e-2, atol=3e-2)
-    islands = [each.op for each in frontend().report().islands]
+    islands = [island.op for island in frontend().report().islands]
     assert islands == ([] if native else [f"aten.{name}"])
 
 
@@ -112,9 +112,9 @@ def test_a_convolution_with_lists_of_one_number() -> None:
         model = torch.nn.Conv2d(3, 4, 3, padding=padding)
         x = torch.randn(1, 3, 9, 8, requires_grad=True)
         run = compiled(model, strict=True)
-        found = torch.autograd.grad(run(x).square().sum(), [x, *model.parameters()])
+        result = torch.autograd.grad(run(x).square().sum(), [x, *model.parameters()])
         wanted = torch.autograd.grad(model(x).square().sum(), [x, *model.parameters()])
-        torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-3)
+        torch.testing.assert_close(result, wanted, rtol=1e-4, atol=1e-3)
 
 
 @pytest.mark.parametrize("taps", [(11, 1), (27, 1)])

@@ -20,8 +20,8 @@ def _fresh() -> Iterator[None]:
 
 
 def compiled(what: Any, backend: str = "tilewright", **options: Any) -> Callable[..., Any]:
-    made: Callable[..., Any] = torch.compile(what, backend=backend, **options)
-    return made
+    result: Callable[..., Any] = torch.compile(what, backend=backend, **options)
+    return result
 
 
 def test_a_view_of_an_output_shares_its_memory() -> None:
@@ -163,7 +163,7 @@ def seen(f: Callable[..., Any], seed: int, gradients: bool) -> Any:
     if 0 not in changed.stride():
         changed.mul_(3)
     after = [x.detach().clone() for x in everything]
-    return places, [storages.index(each) for each in storages], before, after
+    return places, [storages.index(storage) for storage in storages], before, after
 
 
 def compare(seed: int, dynamic: bool, gradients: bool) -> None:

@@ -97,21 +97,21 @@ def test_functions_of_all_f32_are_a_few_units_off(name: str, target: str) -> Non
     arrays = {"x0": x, "y": np.zeros_like(x)}
     kernel = kernel_of(build, f32)
     run = interpreted if target == "interpreter" else lambda k, a: compiled(k, a, target)
-    found = run(kernel, arrays)["y"]
+    result = run(kernel, arrays)["y"]
     with np.errstate(all="ignore"):
-        units = off(found, np.asarray(exact(x.astype(np.float64))))
+        units = off(result, np.asarray(exact(x.astype(np.float64))))
     # Of minus infinity, a product with 0: NaN by the formula, as in other frameworks.
     units = np.where(np.isinf(x) & (name in ("swish", "mish")), 0, units)
     worst = int(np.argmax(units))
-    assert units[worst] < FEW, (x[worst], found[worst], units[worst])
+    assert units[worst] < FEW, (x[worst], result[worst], units[worst])
 
 
 def test_gelu_by_tanh_keeps_its_tail() -> None:
     x = -np.linspace(0, 10, SIZE).astype(np.float32)
     kernel = kernel_of(_record("gelu_tanh")[0], f32)
-    found = interpreted(kernel, {"x0": x, "y": np.zeros_like(x)})["y"]
+    result = interpreted(kernel, {"x0": x, "y": np.zeros_like(x)})["y"]
     # An exponential's relative error is the absolute one of its argument.
-    assert off(found, _gelu_tanh(x.astype(np.float64))).max() < 200
+    assert off(result, _gelu_tanh(x.astype(np.float64))).max() < 200
 
 
 @pytest.mark.parametrize("name", ["asinh", "acosh", "cbrt", "sinh", "expm1"])
@@ -120,16 +120,16 @@ def test_functions_of_f64_are_a_few_units_off(name: str) -> None:
     generator = np.random.default_rng(3)
     x = np.ldexp(generator.uniform(1, 2, SIZE), generator.integers(-60, 60, SIZE))
     x = np.concatenate([x[:-2], [1e4, 252596.0]])
-    found = interpreted(kernel_of(build, f64), {"x0": x, "y": np.zeros_like(x)})["y"]
+    result = interpreted(kernel_of(build, f64), {"x0": x, "y": np.zeros_like(x)})["y"]
     with np.errstate(all="ignore"):
-        assert off(found, exact(x), np.float64).max() < FEW
+        assert off(result, exact(x), np.float64).max() < FEW
 
 
 def test_a_hyperbolic_sine_near_zero() -> None:
     """By tanh it was three units off: StableHLO's own data allows three from its own."""
     x = np.linspace(-1, 1, SIZE)
-    found = compiled(kernel_of(FUNCTIONS["sinh"][0], f64), {"x0": x, "y": x.copy()}, "x86")["y"]
-    assert off(found, np.sinh(x), np.float64).max() <= 2
+    result = compiled(kernel_of(FUNCTIONS["sinh"][0], f64), {"x0": x, "y": x.copy()}, "x86")["y"]
+    assert off(result, np.sinh(x), np.float64).max() <= 2
 
 
 # fmod and remainder.
@@ -170,10 +170,10 @@ def test_fmod_is_exact(kind: str, target: str, type_: DType) -> None:
     a, b = _operands(type_)
     arrays = {"x0": a, "x1": b, "y": np.zeros_like(a)}
     kernel = kernel_of(functions.fmod, type_, 2, kind)
-    found = compiled(kernel, arrays, target)
-    assert_same(found, interpreted(kernel, arrays))
+    result = compiled(kernel, arrays, target)
+    assert_same(result, interpreted(kernel, arrays))
     with np.errstate(all="ignore"):  # NaNs that signal
-        rows = np.column_stack([each.astype(np.float64) for each in (a, b, found["y"])])
+        rows = np.column_stack([each.astype(np.float64) for each in (a, b, result["y"])])
     for x, y, rest in rows.tolist():
         valid = math.isfinite(x) and y == y and y != 0
         assert math.isnan(rest) if not valid else rest == math.fmod(x, y)
@@ -182,11 +182,11 @@ def test_fmod_is_exact(kind: str, target: str, type_: DType) -> None:
 def test_remainder_has_the_sign_of_the_divisor() -> None:
     a, b = _operands(f32)
     kernel = kernel_of(functions.remainder, f32, 2)
-    found = compiled(kernel, {"x0": a, "x1": b, "y": np.zeros_like(a)}, "x86")["y"]
+    result = compiled(kernel, {"x0": a, "x1": b, "y": np.zeros_like(a)}, "x86")["y"]
     with np.errstate(all="ignore"):
         rest = np.fmod(a, b)
         wanted = np.where((rest != 0) & ((rest < 0) != (b < 0)), rest + b, rest)
-    np.testing.assert_array_equal(found, wanted)
+    np.testing.assert_array_equal(result, wanted)
 
 
 def test_fmod_for_nvidia() -> None:
@@ -236,14 +236,14 @@ def test_complex_powers_with_real_exponents(seed: int) -> None:
     a, b, c = (load(each, (i,)) for each in ins)
     power = complex_functions.power((a, b), (c, const(0.0, f64)))
     stores = Block(tuple(Store(o, (i,), e) for o, e in zip(outs, power, strict=True)))
-    params = (*(Param(each, "in") for each in ins), *(Param(each, "out") for each in outs))
+    params = (*(Param(each, "in") for each in ins), *(Param(out, "out") for out in outs))
     kernel = Kernel("k", params, For(i, const(SIZE), stores, LoopKind.VECTOR))
     arrays = {f"x{n}": part for n, part in enumerate(parts)}
     arrays |= {"p": np.zeros(SIZE), "q": np.zeros(SIZE)}
-    found = interpreted(kernel, arrays)
+    result = interpreted(kernel, arrays)
     mp = pytest.importorskip("mpmath")
     with mp.workprec(200):
         for n in range(0, SIZE, 4):
             z = mp.power(mp.mpc(parts[0][n], parts[1][n]), mp.mpf(parts[2][n]))
-            error = abs(mp.mpc(found["p"][n], found["q"][n]) - z) / abs(z)
+            error = abs(mp.mpc(result["p"][n], result["q"][n]) - z) / abs(z)
             assert error < 12 * 2.0**-52

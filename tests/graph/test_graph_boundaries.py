@@ -112,7 +112,7 @@ def test_each_reason(why: str) -> None:
     kernel = graph(GRAPHS[why])
     groups = groups_in(kernel)
     assert len(groups) == len(list(launches(cut_graph(kernel).steps))) > 1
-    assert why in [each.why for each in boundaries(kernel, groups)]
+    assert why in [boundary.why for boundary in boundaries(kernel, groups)]
 
 
 def test_a_chain_that_is_too_long() -> None:
@@ -121,8 +121,8 @@ def test_a_chain_that_is_too_long() -> None:
     for n, (a, to) in enumerate(itertools.pairwise(names)):
         body += COPY.replace("copy", f"copy{n}").format(a=a, to=to)
     kernel = graph(body)
-    found = list(boundaries(kernel, groups_in(kernel)))
-    assert [each.why for each in found] == ["a chain has 24 computes at most"]
+    result = list(boundaries(kernel, groups_in(kernel)))
+    assert [each.why for each in result] == ["a chain has 24 computes at most"]
 
 
 def test_every_reason_is_met_but_the_last_of_products_and_of_all() -> None:
@@ -206,7 +206,7 @@ def test_chains_of_the_same_sums_go_by_the_first(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(predicting, "_seconds_of", seconds)
     deciding = Deciding(find_target("x86:avx2").machine)
     cut_graph(parse_kernel(text), chains_by(deciding))
-    assert [(each.what, each.how) for each in deciding.decisions] == [
+    assert [(decision.what, decision.how) for decision in deciding.decisions] == [
         ("s_clear to y", "apart"),
         ("s_1_clear to y_1", "apart"),
         ("s_2_clear to y_2", "apart"),

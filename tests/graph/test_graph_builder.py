@@ -18,15 +18,15 @@ from tilewright.tensor.views import broadcast_to
 
 
 def test_a_graph_is_a_kernel_and_runs() -> None:
-    given = {"x": numbers(6, 8), "w": numbers(8, 5), "b": numbers(5)}
-    kernel = check(softmax, expected_softmax(*given.values()), **given)
+    values = {"x": numbers(6, 8), "w": numbers(8, 5), "b": numbers(5)}
+    kernel = check(softmax, expected_softmax(*values.values()), **values)
     names = [s.name for s in walk_stmts(kernel.body) if isinstance(s, Compute)]
     assert names == [
         *("linear_clear", "linear", "add", "reduce_max_clear", "reduce_max", "exp"),
         *("reduce_add_clear", "reduce_add", "divide"),
     ]
-    found = tw.compile(kernel, target="x86")(**given)
-    np.testing.assert_allclose(found, expected_softmax(*given.values()), 1e-5, 1e-6)
+    result = tw.compile(kernel, target="x86")(**values)
+    np.testing.assert_allclose(result, expected_softmax(*values.values()), 1e-5, 1e-6)
 
 
 def test_constants_lie_beside_the_kernel_once_and_one_number_lies_in_it() -> None:
@@ -75,8 +75,8 @@ def test_results_may_be_called_as_what_is_inside() -> None:
         two = elementwise(lambda a: a * 2.0, one)
     builder.output("y_2", one)
     builder.output("y", two)
-    found = tw.compile(builder.kernel(), target="interpreter")(x=numbers(3))
-    np.testing.assert_allclose(found["y"], found["y_2"] * 2)
+    result = tw.compile(builder.kernel(), target="interpreter")(x=numbers(3))
+    np.testing.assert_allclose(result["y"], result["y_2"] * 2)
 
 
 def test_names_and_places_of_the_front_end_are_kept() -> None:

@@ -46,11 +46,11 @@ def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_cut_comes_back_as_it_was(text: str) -> None:
     graph = tw.parse_kernel(text)
     cut = cut_graph(graph)
-    found = stored._read(stored._written(cut, graph), tw.parse_kernel(text))
-    assert found is not None
-    assert stored._data(found) == stored._data(cut)
-    assert list(map(to_text, found.kernels)) == list(map(to_text, cut.kernels))
-    for one, other in zip(launches(found.steps), launches(cut.steps), strict=True):
+    result = stored._read(stored._written(cut, graph), tw.parse_kernel(text))
+    assert result is not None
+    assert stored._data(result) == stored._data(cut)
+    assert list(map(to_text, result.kernels)) == list(map(to_text, cut.kernels))
+    for one, other in zip(launches(result.steps), launches(cut.steps), strict=True):
         assert (one.span and one.span.line) == (other.span and other.span.line) or not one.computes
 
 
@@ -139,12 +139,12 @@ def called(made: Divided, arrays: dict[str, Any]) -> dict[str, Any]:
     known = dict(arrays)
     if made.before is not None:
         results = made.before.signature.results
-        names = [each for each in made.before.signature.names if each not in results]
-        found = made.before(**{name: known[name] for name in names})
-        known |= found if len(results) > 1 else {results[0]: found}
+        names = [name for name in made.before.signature.names if name not in results]
+        result = made.before(**{name: known[name] for name in names})
+        known |= result if len(results) > 1 else {results[0]: result}
     known |= {name: known[source] for name, source in made.constant.items()}
     program = made.program
-    taken = [each for each in program.signature.names if each not in program.signature.results]
+    taken = [name for name in program.signature.names if name not in program.signature.results]
     return dict(program(**{name: program.pack(name, known[name]) for name in taken}))
 
 
@@ -153,9 +153,9 @@ def test_a_divided_graph_is_kept(fresh: None, monkeypatch: pytest.MonkeyPatch) -
     """Another process makes no pass over it."""
     graph, constant = tw.parse_kernel(DIVIDED), {"w", "scale"}
     rng = np.random.default_rng(0)
-    given = {name: rng.standard_normal(8).astype(np.float32) for name in ("x", "w", "scale")}
-    made = np.exp(given["w"][::-1]) * given["scale"]
-    wanted = {"y": given["x"] + made + given["w"], "z": (given["x"] - made)[::-1]}
+    values = {name: rng.standard_normal(8).astype(np.float32) for name in ("x", "w", "scale")}
+    result = np.exp(values["w"][::-1]) * values["scale"]
+    wanted = {"y": values["x"] + result + values["w"], "z": (values["x"] - result)[::-1]}
     first = compile_divided(graph, constant, "x86", 1)
     assert first.before is not None
     monkeypatch.setattr(stored, "_memory", {})
@@ -165,7 +165,7 @@ def test_a_divided_graph_is_kept(fresh: None, monkeypatch: pytest.MonkeyPatch) -
     again = compile_divided(tw.parse_kernel(DIVIDED), constant, "x86", 1)
     assert again.program.from_cache and again.constant == first.constant
     for each in (first, again):
-        for name, found in called(each, given).items():
+        for name, found in called(each, values).items():
             np.testing.assert_allclose(found, wanted[name], 1e-5, 1e-6)
     with pytest.raises(TypeError):  # other arguments are constant: it is another entry
         compile_divided(graph, {"w"}, "x86", 1)
@@ -173,10 +173,10 @@ def test_a_divided_graph_is_kept(fresh: None, monkeypatch: pytest.MonkeyPatch) -
 
 def test_damaged_parts_are_made_again() -> None:
     graph, constant = tw.parse_kernel(DIVIDED), {"w", "scale"}
-    found = prepare(graph, constant)
-    assert found.before is not None
-    cuts = cut_graph(found.kernel), cut_graph(found.before)
-    whole = stored.PreparedCut(cuts[0], found.constant, cuts[1])
+    result = prepare(graph, constant)
+    assert result.before is not None
+    cuts = cut_graph(result.kernel), cut_graph(result.before)
+    whole = stored.PreparedCut(cuts[0], result.constant, cuts[1])
 
     def read(payload: bytes, names: set[str] = constant, text: str = DIVIDED) -> object:
         return stored._read_prepared(payload, tw.parse_kernel(text), names)
@@ -188,8 +188,8 @@ def test_damaged_parts_are_made_again() -> None:
     assert read(written(), names={"w"}) is None
     assert read(written(before=None)) is None
     assert read(written(cut=cuts[1])) is None and read(written(before=cuts[0])) is None
-    assert read(written(constant={**found.constant, "x": "w", "q": "w"})) is None
-    assert read(written(constant={**found.constant, "v": "z"})) is None
+    assert read(written(constant={**result.constant, "x": "w", "q": "w"})) is None
+    assert read(written(constant={**result.constant, "v": "z"})) is None
     assert read(written(), text=DIVIDED.replace("in x: f32[8]", "in x: f32[9]")) is None
     assert read(written(), text=DIVIDED.replace("out y: f32[8]", "out y: f32[9]")) is None
     data = written()
@@ -235,7 +235,7 @@ def test_processes_compile_side_by_side(fresh: None, monkeypatch: pytest.MonkeyP
     progress: list[tuple[int, int]] = []
     with workers.Helpers() as helpers:
         groups = compile_groups(cut, "x86", 2, (), lambda *now: progress.append(now), helpers)
-    assert sum(each.compiled.from_cache for each in groups) >= len(told)
+    assert sum(group.compiled.from_cache for group in groups) >= len(told)
     assert progress[-1] == (len(groups), len(groups))
 
 

@@ -89,9 +89,9 @@ def test_what_is_left_in_place(name: str) -> None:
     # The same without donations, by the definition of StableHLO.
     plain = from_stablehlo(module(body, *("" for _ in attributes), gives=gives))
     wanted = tw.compile(plain, target="interpreter")(**drawn(plain.kernel))
-    found = program(**{n: a.copy() for n, a in drawn(graph.kernel).items()})
+    results = program(**{n: a.copy() for n, a in drawn(graph.kernel).items()})
     for number, result in enumerate(graph.results):
-        one = found[result] if isinstance(found, dict) else found
+        one = results[result] if isinstance(results, dict) else results
         other = wanted[plain.results[number]] if isinstance(wanted, dict) else wanted
         np.testing.assert_allclose(one, other, 1e-5, 1e-5)
 

@@ -58,7 +58,7 @@ def computed(
         body.append(
             Compute.single(f"{name}_", (Dim(i, const(count)),), View(out, (i,)), operands, value)
         )
-    params = [Param(each, "in") for each in inputs] + [Param(each, "out") for each in outputs]
+    params = [Param(each, "in") for each in inputs] + [Param(output, "out") for output in outputs]
     kernel = Kernel("functions", tuple(params), block(*body))
     results = tw.compile(kernel, threads=1)(*columns)
     return results if isinstance(results, dict) else {outputs[0].name: results}
@@ -69,12 +69,12 @@ def test_functions_are_numpys(type_: DType) -> None:
     rng = np.random.default_rng(0)
     x = np.concatenate([_EDGES, _ODD, rng.normal(size=200) * 3, rng.uniform(-1, 1, 119)])
     x = _whole(x).astype(type_.numpy)
-    found = computed({name: each.of for name, each in UNARY.items()}, type_, x)
+    result = computed({name: value.of for name, value in UNARY.items()}, type_, x)
     with np.errstate(all="ignore"):
         for name, each in UNARY.items():
             wanted = each.reference(x.astype(np.float64), 0.0, 0.0).astype(x.dtype)
             np.testing.assert_allclose(
-                found[name], wanted, rtol=64 * type_.epsilon, atol=0, err_msg=name
+                result[name], wanted, rtol=64 * type_.epsilon, atol=0, err_msg=name
             )
     finite = computed({"finite": functions.is_finite}, type_, x)["finite"]
     assert np.array_equal(finite, np.isfinite(x))
@@ -89,18 +89,18 @@ def test_functions_of_two_are_numpys(type_: DType) -> None:
     pairs = np.concatenate([pairs, rng.normal(size=(319, 2)) * (5, 2)])
     pairs = _whole(pairs).astype(type_.numpy)
     a, b = np.ascontiguousarray(pairs.T)
-    found = computed({name: getattr(functions, name) for name in BINARY}, type_, a, b)
+    result = computed({name: getattr(functions, name) for name in BINARY}, type_, a, b)
     with np.errstate(all="ignore"):
         for name, reference in BINARY.items():
             np.testing.assert_allclose(
-                found[name],
+                result[name],
                 reference(a, b),
                 rtol=64 * type_.epsilon,
                 atol=1e-30 if type_ is f32 else 1e-14,
                 err_msg=name,
             )
     known = ~np.isnan(a) & ~np.isnan(b)
-    signs = np.signbit(found["atan2"]), np.signbit(np.arctan2(a, b))
+    signs = np.signbit(result["atan2"]), np.signbit(np.arctan2(a, b))
     assert np.array_equal(signs[0][known], signs[1][known])
 
 
@@ -110,10 +110,10 @@ def test_functions_of_integers() -> None:
     built: dict[str, Callable[..., Expr]] = {name: getattr(functions, name) for name in named}
     built["sign"] = lambda a, b: functions.sign(a)
     built["power"] = lambda a, b: functions.integer_power(a, 5)
-    found = computed(built, s32, a, b)
-    assert np.array_equal(found["fmod"], np.fmod(a, b))
-    assert np.array_equal(found["remainder"], np.remainder(a, b))
-    assert np.array_equal(found["truncated_division"], np.trunc(a / b))
-    assert np.array_equal(found["floored_division"], a // b)
-    assert np.array_equal(found["sign"], np.sign(a))
-    assert np.array_equal(found["power"], a**5)
+    result = computed(built, s32, a, b)
+    assert np.array_equal(result["fmod"], np.fmod(a, b))
+    assert np.array_equal(result["remainder"], np.remainder(a, b))
+    assert np.array_equal(result["truncated_division"], np.trunc(a / b))
+    assert np.array_equal(result["floored_division"], a // b)
+    assert np.array_equal(result["sign"], np.sign(a))
+    assert np.array_equal(result["power"], a**5)

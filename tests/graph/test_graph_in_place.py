@@ -84,13 +84,13 @@ def kernel_of(name: str) -> Kernel:
 def test_where_it_is_legal(name: str) -> None:
     """Each statement is a group, but for a sum with what adds it up and what comes of it."""
     _, items = flow(kernel_of(name))
-    stmts = [each.stmt for each in items]
-    groups = [[each] for each in stmts]
+    stmts = [item.stmt for item in items]
+    groups = [[stmt] for stmt in stmts]
     if "zero" in str(stmts[1]):
         groups = [[stmts[0]], stmts[1:4], [stmts[4]]]
-    own = {each for each in _buffers(stmts) if each.name in "stu"}
-    found = in_place.Run(groups, own).in_place()
-    left = {each.name for each in _buffers([stmt for group in found for stmt in group])}
+    own = {buffer for buffer in _buffers(stmts) if buffer.name in "stu"}
+    result = in_place.Run(groups, own).in_place()
+    left = {buffer.name for buffer in _buffers([stmt for group in result for stmt in group])}
     assert ("t" not in left) is CASES[name][1]
 
 
@@ -108,10 +108,10 @@ def test_it_changes_no_result(name: str) -> None:
 def test_copies_of_what_nobody_needs_go() -> None:
     copy = "  compute c(i in 16, j in 16):\n    v = s[i, j]\n    t[i, j] = v\n"
     _, items = flow(tw.parse_kernel(HEAD + BEGIN + copy + END))
-    own = {each for item in items for each in item.touches if each.name in "st"}
-    found = in_place.Run([[each.stmt] for each in items], own).in_place()
-    assert [len(each) for each in found] == [1, 0, 1]
-    assert "v = s[j, i]" in str(found[2][0])
+    own = {touch for item in items for touch in item.touches if touch.name in "st"}
+    result = in_place.Run([[item.stmt] for item in items], own).in_place()
+    assert [len(each) for each in result] == [1, 0, 1]
+    assert "v = s[j, i]" in str(result[2][0])
 
 
 @needs_x86

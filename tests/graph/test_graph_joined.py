@@ -58,13 +58,13 @@ def _graph(starts: tuple[str, str] = ("0.0", "0.0"), values: Any = None, more: s
     params = ["in x: f32[8, 32]"]
     params += [f"in w_{name}: f32[{n}, 32], in b_{name}: f32[{n}]" for name, n in SIZES.items()]
     params += [f"out z_{name}: f32[{n}, 8]" for name, n in SIZES.items()]
-    found = parse_kernel(f"kernel net({', '.join(params)}):{body}{more}")
-    verify(found)
-    return found
+    kernel = parse_kernel(f"kernel net({', '.join(params)}):{body}{more}")
+    verify(kernel)
+    return kernel
 
 
 def _fixed(kernel: Kernel, *names: str) -> list[Any]:
-    return [each.buffer for each in kernel.arrays if each.name in (names or CONSTANT)]
+    return [array.buffer for array in kernel.arrays if array.name in (names or CONSTANT)]
 
 
 CONSTANT = tuple(f"{part}_{name}" for name in SIZES for part in ("w", "b"))
@@ -86,9 +86,9 @@ def always(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 def _arguments(kernel: Kernel) -> dict[str, Any]:
     rng = np.random.default_rng(1)
     return {
-        each.name: rng.standard_normal(each.buffer.shape).astype(np.float32)
-        for each in kernel.arrays
-        if each.access == "in"
+        array.name: rng.standard_normal(array.buffer.shape).astype(np.float32)
+        for array in kernel.arrays
+        if array.access == "in"
     }
 
 
@@ -102,11 +102,11 @@ def test_products_with_what_follows_become_one() -> None:
     deciding = Deciding(AVX2, CONSTANT)
     after = join_products(before, deciding, _fixed(before))
     verify(after)
-    assert [each for each in _names(after) if "joined" not in each] == [
+    assert [name for name in _names(after) if "joined" not in name] == [
         *("q_p", "q_p", "q_p", "z_q", "z_p"),
     ]
     assert "q_b_joined = q_b_joined[m, n + 24]" in str(after)
-    assert [each.how for each in deciding.decisions] == ["one product"]
+    assert [decision.how for decision in deciding.decisions] == ["one product"]
     assert join_products(after, Deciding(AVX2), _fixed(before)) is after
 
 
@@ -115,7 +115,7 @@ def test_what_follows_otherwise_reads_slices() -> None:
     before = _graph(values={"q": "max(e + b, 0.0)", "p": "e * b"})
     after = join_products(before, Deciding(AVX2), _fixed(before))
     verify(after)
-    assert [each for each in _names(after) if "joined" not in each] == [
+    assert [name for name in _names(after) if "joined" not in name] == [
         *("q_p", "q_p", "q_b", "p_b", "z_q", "z_p"),
     ]
 
@@ -126,11 +126,11 @@ def test_what_follows_by_its_place_reads_slices(value: str) -> None:
     before = _graph(values=dict.fromkeys(SIZES, value))
     after = join_products(before, Deciding(AVX2), _fixed(before))
     verify(after)
-    assert [each for each in _names(after) if "joined" not in each] == [
+    assert [name for name in _names(after) if "joined" not in name] == [
         *("q_p", "q_p", "q_b", "p_b", "z_q", "z_p"),
     ]
-    given = _arguments(before)
-    for got, want in zip(run(after, **given), run(before, **given), strict=True):
+    values = _arguments(before)
+    for got, want in zip(run(after, **values), run(before, **values), strict=True):
         np.testing.assert_allclose(got, want, 1e-5, 1e-5)
 
 
@@ -149,9 +149,9 @@ def _in_two(kernel: Kernel) -> Kernel:
             + f"{first}    a = {name}_m[m, n, k]\n    {name}[m, n] add= a\n"
             + text[end:]
         )
-    found = parse_kernel(text)
-    verify(found)
-    return found
+    result = parse_kernel(text)
+    verify(result)
+    return result
 
 
 @pytest.mark.usefixtures("always")
@@ -159,7 +159,7 @@ def test_products_that_are_made_before_they_are_added_up() -> None:
     before = _in_two(_graph())
     after = join_products(before, Deciding(AVX2), _fixed(before))
     verify(after)
-    assert [each for each in _names(after) if "joined" not in each] == [
+    assert [name for name in _names(after) if "joined" not in name] == [
         *("q_p", "q_p", "q_p", "q_p", "z_q", "z_p"),
     ]
     assert "alloc q_m_joined: f32[8, 40, 32]" in str(after)
@@ -170,19 +170,19 @@ def test_products_that_are_made_before_they_are_added_up() -> None:
 def test_results_are_those_of_floats_of_64_bits(values: Any) -> None:
     kernel = _graph(values=values)
     before = prepare(kernel, CONSTANT, Deciding(AVX2, CONSTANT)).before
-    assert before is not None and any("joined" in each for each in _names(before))
+    assert before is not None and any("joined" in name for name in _names(before))
     given = _arguments(kernel)
-    made = compile_divided(kernel, CONSTANT, "x86:avx2", 1)
-    assert made.before is not None
-    names = [each for each in made.before.signature.names if each in given]
-    beside = made.before(**{name: given[name] for name in names})
-    outs = made.before.signature.results
+    result = compile_divided(kernel, CONSTANT, "x86:avx2", 1)
+    assert result.before is not None
+    names = [name for name in result.before.signature.names if name in given]
+    beside = result.before(**{name: given[name] for name in names})
+    outs = result.before.signature.results
     beside = beside if len(outs) > 1 else {outs[0]: beside}
     arrays = {"x": given["x"]}
-    for name, source in made.constant.items():
+    for name, source in result.constant.items():
         array = given[source] if source in given else beside[source]
-        arrays[name] = made.program.pack(name, array) if name in made.program.packed else array
-    results = made.program(**arrays)
+        arrays[name] = result.program.pack(name, array) if name in result.program.packed else array
+    results = result.program(**arrays)
     for name in SIZES:
         sums = given["x"].astype(np.float64) @ given[f"w_{name}"].T.astype(np.float64)
         bias = given[f"b_{name}"]
@@ -215,7 +215,7 @@ def test_what_is_no_such_product_stays_apart(
         graph = parse_kernel(text.replace("out z_q", "out p: f32[8, 16], out z_q"))
     deciding = Deciding(AVX2)
     assert join_products(graph, deciding, _fixed(graph, *constant)) is graph
-    assert [each.why for each in deciding.decisions] == [RULES[rule]] and not always
+    assert [decision.why for decision in deciding.decisions] == [RULES[rule]] and not always
 
 
 def test_what_begins_with_others_stays_apart(always: list[Any]) -> None:
@@ -236,7 +236,7 @@ def test_constants_beside_a_graph_are_put_together_up_to_a_size(
     graph = _graph()
     arrays = {name: array.ravel() for name, array in _arguments(graph).items() if name != "x"}
     digests = {name: digest_of_contents(array) for name, array in arrays.items()}
-    params = [replace(each, digest=digests.get(each.name)) for each in graph.arrays]
+    params = [replace(array, digest=digests.get(array.name)) for array in graph.arrays]
     contents = {digests[name]: array for name, array in arrays.items()}
     unknown = replace(graph, params=tuple(params))
     graph = replace(unknown, constants=contents)
@@ -244,7 +244,7 @@ def test_constants_beside_a_graph_are_put_together_up_to_a_size(
     monkeypatch.setattr(joining, "MOST_POINTS", 40 * 32 - 1)
     deciding = Deciding(AVX2)
     assert join_products(graph, deciding) is graph and not always
-    assert [each.why for each in deciding.decisions] == [RULES[5]]
+    assert [decision.why for decision in deciding.decisions] == [RULES[5]]
     monkeypatch.setattr(joining, "MOST_POINTS", 40 * 32)
     assert join_products(graph, Deciding(AVX2)) is not graph
 

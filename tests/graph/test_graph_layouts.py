@@ -41,9 +41,9 @@ def _branches(*channels: int) -> Kernel:
     for b, c in enumerate(channels):
         params += [f"in a{b}: f32[{c}, 3, 3], in b{b}: f32[4, {c}], out y{b}: f32[4, 7, 7]"]
         body += (FIRST + SECOND).format(b=b, c=c)
-    found = parse_kernel(f"kernel net({', '.join(params)}):{body}")
-    verify(found)
-    return found
+    kernel = parse_kernel(f"kernel net({', '.join(params)}):{body}")
+    verify(kernel)
+    return kernel
 
 
 def _last(kernel: Kernel) -> list[bool]:
@@ -74,7 +74,7 @@ def test_each_region_is_decided_by_itself(monkeypatch: pytest.MonkeyPatch) -> No
         "channels last: 1.0 us, as they are: 2.0 us",
         "channels last: 2.0 us, as they are: 1.0 us",
     )
-    assert [(each.what, each.why) for each in deciding.decisions] == [
+    assert [(decision.what, decision.why) for decision in deciding.decisions] == [
         *(("v0", ways[0]), ("v1", ways[1]), ("v2", ways[0]), ("v3", ways[1])),
     ]
 
@@ -124,16 +124,16 @@ def test_results_are_those_of_floats_of_64_bits(
     kernel = _branches(6 + last, 20)
     program = compile_graph(kernel, "x86:avx2", 1)
     rng = np.random.default_rng(2)
-    given = {
-        each.name: rng.standard_normal(each.buffer.shape).astype(np.float32)
-        for each in kernel.arrays
-        if each.access == "in"
+    values = {
+        array.name: rng.standard_normal(array.buffer.shape).astype(np.float32)
+        for array in kernel.arrays
+        if array.access == "in"
     }
-    results = program(**given)
-    windows = np.lib.stride_tricks.sliding_window_view(given["x"].astype(np.float64), (3, 3))
+    results = program(**values)
+    windows = np.lib.stride_tricks.sliding_window_view(values["x"].astype(np.float64), (3, 3))
     for b in (0, 1):
-        first = np.einsum("hwij,oij->ohw", windows, given[f"a{b}"])
-        wanted = np.einsum("chw,oc->ohw", first, given[f"b{b}"])
+        first = np.einsum("hwij,oij->ohw", windows, values[f"a{b}"])
+        wanted = np.einsum("chw,oc->ohw", first, values[f"b{b}"])
         np.testing.assert_allclose(results[f"y{b}"], wanted, 1e-5, 1e-4)
 
 

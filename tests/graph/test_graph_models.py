@@ -82,9 +82,9 @@ def test_what_a_gpu_would_run(name: str) -> None:
     """What it gets, in the interpreter; and assembled, where ptxas is there."""
     graph, x, wanted = exported(name)
     target = find_target("nvidia:sm_80")
-    made = InterpretedGraph(graph, target.machine)
-    found = np.zeros_like(wanted)
-    made(**{graph.inputs[0]: x}, out=found)
-    close(found, wanted)
-    for each in made._kernels:
-        assembled(to_ptx(target.lower(each._kernel).text, "sm_80"), "sm_80")
+    result = InterpretedGraph(graph, target.machine)
+    results = np.zeros_like(wanted)
+    result(**{graph.inputs[0]: x}, out=results)
+    close(results, wanted)
+    for kernel in result._kernels:
+        assembled(to_ptx(target.lower(kernel._kernel).text, "sm_80"), "sm_80")

@@ -23,9 +23,9 @@ from tilewright.ir.stmt import Kernel
 
 @pytest.fixture
 def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
-    made = Driver()
-    with standing_in(monkeypatch, made):
-        yield made
+    result = Driver()
+    with standing_in(monkeypatch, result):
+        yield result
 
 
 TEXT = """
@@ -92,25 +92,25 @@ def expected(x: Any, ids: Any) -> Any:
 
 
 def test_calls_on_arrays_of_the_host(driver: Driver) -> None:
-    program, given = compiled(driver), arguments()
+    program, values = compiled(driver), arguments()
     kept = len(driver.memory)
     for _ in range(3):
-        np.testing.assert_allclose(program(**given), expected(**given), rtol=1e-5)
+        np.testing.assert_allclose(program(**values), expected(**values), rtol=1e-5)
         assert len(driver.memory) == kept, "all that a call takes is given back"
     out = np.zeros((8, 16), np.float32)
-    program.bind(**given, out=out)()
-    np.testing.assert_allclose(out, expected(**given), rtol=1e-5)
+    program.bind(**values, out=out)()
+    np.testing.assert_allclose(out, expected(**values), rtol=1e-5)
 
 
 def test_calls_on_arrays_of_the_device(driver: Driver) -> None:
     """They are taken as they are, on the caller's stream: only the condition waits."""
-    program, given = compiled(driver), arguments()
+    program, values = compiled(driver), arguments()
     x, ids = aligned((8, 16), np.float32), aligned((8,), np.int32)
     y = aligned((8, 16), np.float32)
-    x[...], ids[...] = given["x"], given["ids"]
+    x[...], ids[...] = values["x"], values["ids"]
     driver.calls.clear()
     program(x=Interface(x), ids=Interface(ids), out=Interface(y), stream=55)
-    np.testing.assert_allclose(y, expected(**given), rtol=1e-5)
+    np.testing.assert_allclose(y, expected(**values), rtol=1e-5)
     copies = driver.named("cuMemcpyHtoDAsync", "cuMemcpyDtoHAsync")
     waits = driver.named("cuStreamSynchronize")
     assert {name for name, *_ in copies} == {"cuMemcpyDtoHAsync"}
@@ -119,15 +119,15 @@ def test_calls_on_arrays_of_the_device(driver: Driver) -> None:
 
 
 def test_what_a_gpu_refuses(driver: Driver) -> None:
-    program, given = compiled(driver), arguments()
+    program, values = compiled(driver), arguments()
     with pytest.raises(UnsupportedError, match="no arena of the host"):
         program.in_arena(np.empty(program.arena_room, np.uint8))
     with pytest.raises(UnsupportedError, match="are not timed"):
-        program.timed(**given)
+        program.timed(**values)
     driver.failing["cuLaunchKernel"] = Status.CUDA_ERROR_ILLEGAL_ADDRESS
     driver.failing["cuLaunchKernelEx"] = Status.CUDA_ERROR_ILLEGAL_ADDRESS
     with pytest.raises(DeviceError):
-        program(**given)
+        program(**values)
 
 
 @pytest.mark.sweep  # it takes 20 seconds

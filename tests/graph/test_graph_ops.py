@@ -93,8 +93,8 @@ def _random_view(rng: random.Random, tensor: Tensor, value: Any) -> tuple[Tensor
         case 3:
             cut = [sorted(rng.sample(range(n + 1), 2)) if n > 1 else [0, n] for n in value.shape]
             steps = [rng.randint(1, 2) for _ in cut]
-            found = value[tuple(slice(a, b, c) for (a, b), c in zip(cut, steps, strict=True))]
-            return views.slice_(tensor, [a for a, _ in cut], [b for _, b in cut], steps), found
+            result = value[tuple(slice(a, b, c) for (a, b), c in zip(cut, steps, strict=True))]
+            return views.slice_(tensor, [a for a, _ in cut], [b for _, b in cut], steps), result
         case 4 if value.size < 200:
             low, high = ([rng.randint(-1 if n > 2 else 0, 2) for n in value.shape] for _ in "ab")
             between = [rng.randint(0, 1) for _ in value.shape]
@@ -388,9 +388,9 @@ def test_ops_of_the_library_are_parts_of_graphs() -> None:
 
     def build(x: Tensor) -> list[Tensor]:
         twice = elementwise(lambda a: a + a, x)
-        found = library(x.builder, SoftmaxProblem((4, 6)), src=twice)["dst"]
-        again = library(x.builder, SoftmaxProblem((6, 4), 0), src=views.transpose(found, (1, 0)))
-        return [found, again["dst"]]
+        result = library(x.builder, SoftmaxProblem((4, 6)), src=twice)["dst"]
+        again = library(x.builder, SoftmaxProblem((6, 4), 0), src=views.transpose(result, (1, 0)))
+        return [result, again["dst"]]
 
     power = np.exp(2 * x.astype(float))
     first = power / power.sum(1, keepdims=True)
@@ -405,12 +405,12 @@ def test_all_ops_of_the_library_can_be_inlined() -> None:
         direction = problem.directions[0]
         builder = Builder("g")
         types = dict(zip(problem.roles, problem.expanded((f32,)), strict=True))
-        given = {
+        values = {
             slot.name: builder.input(slot.name, types.get(slot.role, slot.dtype or f32), slot.shape)
             for slot in problem.slots(direction)
             if slot.access != "out"
         }
-        results = library(builder, problem, direction, types, **given)
+        results = library(builder, problem, direction, types, **values)
         for name, tensor in results.items():
             builder.output(f"{name}_result", tensor)
         assert builder.kernel().arrays

@@ -45,17 +45,17 @@ def kernel(body: str, params: str = PARAMS, **constants: Any) -> Kernel:
     digests = {name: digest_of(value) for name, value in constants.items()}
     text = f"kernel k({params.format(**digests)}):\n{indent(dedent(body), '  ')}"
     contents = {digests[name]: value for name, value in constants.items()}
-    found = parse_kernel(text, constants=contents)
-    verify(found)
-    return found
+    result = parse_kernel(text, constants=contents)
+    verify(result)
+    return result
 
 
 def becomes(change: Callable[[Kernel], Kernel], before: Kernel, after: Kernel) -> None:
     """``change`` makes ``after`` of ``before``, and leaves that alone."""
-    found = change(before)
-    verify(found)
-    assert difference(found, after) is None, str(found)
-    assert change(found) is found
+    result = change(before)
+    verify(result)
+    assert difference(result, after) is None, str(result)
+    assert change(result) is result
 
 
 def computes(found: Kernel) -> list[Compute]:
@@ -113,7 +113,7 @@ def test_algebra() -> None:
 
 
 def test_reductions_that_reduce_or_that_others_begin_stay() -> None:
-    found = kernel("""
+    result = kernel("""
         alloc some: f32[8]
         compute clear(i in 8):
           some[i] = 0.0
@@ -131,7 +131,7 @@ def test_reductions_that_reduce_or_that_others_begin_stay() -> None:
           half = half[i]
           y[i, j] = some + half
         """)
-    assert rewrite_values(found) is found
+    assert rewrite_values(result) is result
 
 
 TWICE = """
@@ -165,12 +165,12 @@ def test_shared_values() -> None:
 )
 def test_what_is_not_the_same_is_not_shared(a: str, b: str) -> None:
     text = TWICE.format("b = b[i, j]\n      y[i, j] = a + b")
-    found = kernel(text.replace("b[m, n] = exp(other)", f"b[m, n] = {b}"))
-    assert share_values(found) is found
+    result = kernel(text.replace("b[m, n] = exp(other)", f"b[m, n] = {b}"))
+    assert share_values(result) is result
 
 
 def test_what_changes_between_is_not_shared() -> None:
-    found = kernel("""
+    result = kernel("""
         alloc t: f32[8, 4]
         compute first(i in 8, j in 4):
           x = x[i, j]
@@ -192,7 +192,7 @@ def test_what_changes_between_is_not_shared() -> None:
           y[i, j] = a + b
         """)
     for each in (share_values, forward_views, fold_constants, fold_scales, drop_dead):
-        assert each(found) is found
+        assert each(result) is result
 
 
 def test_views_are_read_through() -> None:
@@ -216,7 +216,7 @@ def test_views_are_read_through() -> None:
 def test_products_read_through_what_they_take_as_it_is_only() -> None:
     def build(x: Tensor, w: Tensor) -> list[Tensor]:
         builder = x.builder
-        found = []
+        result = []
         for view in (
             views.transpose(x, (1, 0)),
             views.reshape(views.transpose(x, (1, 0)), (8, 4)),
@@ -224,14 +224,14 @@ def test_products_read_through_what_they_take_as_it_is_only() -> None:
         ):
             copy = builder.materialize(view, "copy")
             contracted = (0,) if copy.shape[0] == 8 else (1,)
-            found.append(dot_general(copy, w, contracting=(contracted, (0,))))
-        return found
+            result.append(dot_general(copy, w, contracting=(contracted, (0,))))
+        return result
 
-    given = {"x": numbers(8, 4), "w": numbers(8, 3)}
-    before = tidy(graph(build, **given))
+    values = {"x": numbers(8, 4), "w": numbers(8, 3)}
+    before = tidy(graph(build, **values))
     after = drop_dead(forward_views(before))
     assert [c.name for c in computes(after) if "copy" in c.name] == ["copy_2", "copy_3"]
-    for got, want in zip(run(after, **given), run(before, **given), strict=True):
+    for got, want in zip(run(after, **values), run(before, **values), strict=True):
         np.testing.assert_array_equal(got, want)
 
 
@@ -292,9 +292,9 @@ def test_what_is_one_number_becomes_one() -> None:
         return elementwise(lambda a, b: a * b, x, whole)
 
     x = numbers(8, 4)
-    found = optimized(graph(build, x=x), check=True)
-    assert "* 4.0" in str(found) and not found.constants
-    np.testing.assert_array_equal(run(found, x=x)[0], x * 4)
+    result = optimized(graph(build, x=x), check=True)
+    assert "* 4.0" in str(result) and not result.constants
+    np.testing.assert_array_equal(run(result, x=x)[0], x * 4)
 
 
 def test_what_would_take_much_more_memory_is_not_folded() -> None:
@@ -393,8 +393,8 @@ def test_in_loops_what_is_outside_is_known_and_what_they_carry_is_not() -> None:
     names = [c.name for c in computes(drop_dead(after))]
     assert names == ["start", "count", "a", "new", "y", "less"]
     x = numbers(8, 4)
-    found = run(optimized(before, check=True), x=x, w=x)[0]
-    np.testing.assert_array_equal(found, run(before, x=x, w=x)[0])
+    result = run(optimized(before, check=True), x=x, w=x)[0]
+    np.testing.assert_array_equal(result, run(before, x=x, w=x)[0])
 
 
 def test_one_dead_result_of_several_goes_unless_they_are_made_as_one() -> None:
@@ -423,7 +423,7 @@ def test_one_dead_result_of_several_goes_unless_they_are_made_as_one() -> None:
 
 
 def test_passes_leave_symbolic_sizes() -> None:
-    found = kernel(
+    result = kernel(
         """
         alloc t: f32[n]
         compute t(i in n):
@@ -442,14 +442,14 @@ def test_passes_leave_symbolic_sizes() -> None:
         """,
         "n: s64 in 1..9, in x: f32[n], in w: f32[4, n], out y: f32[4]",
     )
-    after = optimized(found, check=True)
+    after = optimized(result, check=True)
     assert "dead" not in str(after)
-    given = {"n": 5, "x": numbers(5), "w": numbers(4, 5)}
-    np.testing.assert_array_equal(run(after, **given)[0], run(found, **given)[0])
+    values = {"n": 5, "x": numbers(5), "w": numbers(4, 5)}
+    np.testing.assert_array_equal(run(after, **values)[0], run(result, **values)[0])
 
 
 def test_what_decides_how_often_a_loop_runs_is_alive() -> None:
-    found = kernel("""
+    result = kernel("""
         alloc count: s32[1]
         compute count(i in 1):
           count[i] = s32(3)
@@ -463,7 +463,7 @@ def test_what_decides_how_often_a_loop_runs_is_alive() -> None:
             y = y[i, j]
             y[i, j] = y + 1.0
         """)
-    assert drop_dead(found) is found
+    assert drop_dead(result) is result
 
 
 def _normalized(y: Tensor, channel: int, at_once: bool) -> Tensor:
@@ -521,14 +521,14 @@ def test_scales_that_others_see_or_that_weights_do_not_have_stay() -> None:
 
 
 def test_softmax_of_a_linear_layer_through_all_stages() -> None:
-    given = {"x": numbers(6, 8), "w": numbers(8, 5), "b": numbers(5)}
-    wanted = expected_softmax(*given.values())
-    found = graph(softmax, **given)
+    values = {"x": numbers(6, 8), "w": numbers(8, 5), "b": numbers(5)}
+    wanted = expected_softmax(*values.values())
+    result = graph(softmax, **values)
     for each in PASSES:
-        found = each.function(found)
-        verify(found)
-        np.testing.assert_allclose(run(found, **given)[0], wanted, 1e-5, 1e-6)
-    assert optimized(found, check=True) is found
+        result = each.function(result)
+        verify(result)
+        np.testing.assert_allclose(run(result, **values)[0], wanted, 1e-5, 1e-6)
+    assert optimized(result, check=True) is result
 
 
 IMAGES = (

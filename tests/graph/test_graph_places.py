@@ -128,12 +128,12 @@ def test_while_swaps_what_it_carries(target: str) -> None:
         return while_([first, second, zero], test, body)
 
     x, y = numbers(3), numbers(3, seed=1)
-    given = {"first": x, "second": y, "n": np.array(4, np.int64)}
+    value = {"first": x, "second": y, "n": np.array(4, np.int64)}
     a, b = x, y
     for _ in range(4):
         a, b = b, a + b
-    kernel = graph(build, **given)
-    for got, want in zip(run(kernel, target, **given), [a, b, 4], strict=True):
+    kernel = graph(build, **value)
+    for got, want in zip(run(kernel, target, **value), [a, b, 4], strict=True):
         np.testing.assert_allclose(got, want, 1e-6)
 
 
@@ -149,8 +149,8 @@ def test_branches() -> None:
     x = numbers(4)
     kernel = graph(build, x=x, go=np.array(True), which=np.array(1, np.int32))
     for go, which, factors in ((True, 1, (2, 7)), (False, 9, (3, 11)), (True, -1, (2, 11))):
-        found = run(kernel, x=x, go=np.array(go), which=np.array(which, np.int32))
-        for got, factor in zip(found, factors, strict=True):
+        result = run(kernel, x=x, go=np.array(go), which=np.array(which, np.int32))
+        for got, factor in zip(result, factors, strict=True):
             np.testing.assert_allclose(got, x * factor, 1e-6)
 
 
@@ -164,9 +164,9 @@ def test_sort_is_stable(target: str) -> None:
 
     order = np.argsort(keys, axis=1, kind="stable")
     kernel = graph(build, k=keys, p=places)
-    found = run(kernel, target, k=keys, p=places)
-    np.testing.assert_array_equal(found[0], np.take_along_axis(keys, order, 1))
-    np.testing.assert_array_equal(found[1], order)
+    result = run(kernel, target, k=keys, p=places)
+    np.testing.assert_array_equal(result[0], np.take_along_axis(keys, order, 1))
+    np.testing.assert_array_equal(result[1], order)
 
 
 def test_sort_along_the_first_dim() -> None:
@@ -207,11 +207,11 @@ def test_cholesky(lower: bool) -> None:
 @pytest.mark.parametrize("size", [1, 7, 40, 96, 37])
 def test_fourier(size: int) -> None:
     z = numbers(3, size).astype(np.float64) + 1j * numbers(3, size, seed=1)
-    given = {"a": z.real.copy(), "b": z.imag.copy()}
-    found = np.fft.fft(z)
-    check(lambda a, b: fourier((a, b), [1]), [found.real, found.imag], **given)
-    found = np.fft.ifft2(z)
-    check(lambda a, b: fourier((a, b), [0, 1], inverse=True), [found.real, found.imag], **given)
+    values = {"a": z.real.copy(), "b": z.imag.copy()}
+    result = np.fft.fft(z)
+    check(lambda a, b: fourier((a, b), [1]), [result.real, result.imag], **values)
+    result = np.fft.ifft2(z)
+    check(lambda a, b: fourier((a, b), [0, 1], inverse=True), [result.real, result.imag], **values)
 
 
 def test_refused() -> None:

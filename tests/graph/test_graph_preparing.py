@@ -23,24 +23,24 @@ def whole(kernel: Kernel, found: Prepared, inputs: dict[str, Any]) -> list[Any]:
     known = dict(inputs)
     if found.before is not None:
         verify(found.before)
-        params = [each for each in found.before.arrays if each.digest is None]
-        given = {each.name: inputs[each.name] for each in params if each.access == "in"}
-        names = [each.name for each in params if each.access != "in"]
-        known |= dict(zip(names, run(found.before, **given), strict=True))
+        params = [array for array in found.before.arrays if array.digest is None]
+        values = {param.name: inputs[param.name] for param in params if param.access == "in"}
+        names = [param.name for param in params if param.access != "in"]
+        known |= dict(zip(names, run(found.before, **values), strict=True))
     known |= {name: known[source] for name, source in found.constant.items()}
-    taken = {each.name for each in found.kernel.arrays if each.access != "out"}
+    taken = {array.name for array in found.kernel.arrays if array.access != "out"}
     return run(found.kernel, **{name: known[name] for name in known if name in taken})
 
 
 @pytest.mark.parametrize("seed", in_turns(12, range(COUNT)))
 def test_random_graphs(seed: int) -> None:
     graph = Graphs(seed)
-    names = [each.name for each in graph.kernel.arrays if each.digest is None]
+    names = [array.name for array in graph.kernel.arrays if array.digest is None]
     draw = random.Random(seed)
     for count in (1, 2, len(names)):
         chosen = draw.sample(names, min(count, len(names)))
-        found = prepare(graph.kernel, chosen)
-        results = whole(graph.kernel, found, graph.inputs)
+        result = prepare(graph.kernel, chosen)
+        results = whole(graph.kernel, result, graph.inputs)
         for got, want in zip(results, run(graph.kernel, **graph.inputs), strict=True):
             np.testing.assert_allclose(got, want, 1e-4, 1e-4)
 
@@ -68,25 +68,25 @@ kernel norm(in x: f32[6, 4], in w: f32[4, 8], in mean: f32[8], in variance: f32[
 
 def inputs_of(kernel: Kernel) -> dict[str, Any]:
     rng = np.random.default_rng(0)
-    arrays = [each for each in kernel.arrays if each.access == "in"]
-    return {each.name: rng.random(each.buffer.shape, np.float32) for each in arrays}
+    arrays = [array for array in kernel.arrays if array.access == "in"]
+    return {array.name: rng.random(array.buffer.shape, np.float32) for array in arrays}
 
 
 def test_a_norm_goes_into_the_weights_that_it_follows() -> None:
     """Though what it multiplies by is computed behind the product that reads the weights."""
-    found = prepare(NORM, ("w", "mean", "variance"))
-    assert found.before is not None
-    after = str(found.kernel)
+    result = prepare(NORM, ("w", "mean", "variance"))
+    assert result.before is not None
+    after = str(result.kernel)
     assert "rsqrt" not in after and "variance" not in after and after.count(" * ") == 2
-    assert "rsqrt" in str(found.before)
+    assert "rsqrt" in str(result.before)
     inputs = inputs_of(NORM)
-    for got, want in zip(whole(NORM, found, inputs), run(NORM, **inputs), strict=True):
+    for got, want in zip(whole(NORM, result, inputs), run(NORM, **inputs), strict=True):
         np.testing.assert_allclose(got, want, 1e-5)
 
 
 def test_what_would_take_more_memory_is_made_in_each_call() -> None:
-    found = prepare(NORM, ("mean",))
-    assert found.before is None and "rows" in str(found.kernel)
+    result = prepare(NORM, ("mean",))
+    assert result.before is None and "rows" in str(result.kernel)
 
 
 def test_as_many_elements_of_a_wider_type_are_made_beforehand() -> None:
@@ -106,6 +106,6 @@ def test_as_many_elements_of_a_wider_type_are_made_beforehand() -> None:
 
 
 def test_each_reader_of_a_constant_argument_has_its_own() -> None:
-    found = prepare(NORM, ("mean",))
-    assert set(found.constant.values()) == {"mean"} and len(found.constant) == 3
-    assert found.kernel.scalars == () and not prepare(NORM, ()).constant
+    result = prepare(NORM, ("mean",))
+    assert set(result.constant.values()) == {"mean"} and len(result.constant) == 3
+    assert result.kernel.scalars == () and not prepare(NORM, ()).constant

@@ -33,29 +33,29 @@ Arrays = Mapping[str, Any]
 def drawn(kernel: Kernel, seed: int = 0) -> dict[str, Any]:
     rng = np.random.default_rng(seed)
     return {
-        each.name: (rng.standard_normal(each.buffer.shape) * 0.3).astype(each.dtype.numpy)
-        for each in kernel.arrays
-        if each.access != "out" and each.digest is None
+        array.name: (rng.standard_normal(array.buffer.shape) * 0.3).astype(array.dtype.numpy)
+        for array in kernel.arrays
+        if array.access != "out" and array.digest is None
     }
 
 
 def interpreted(kernel: Kernel, arrays: Arrays) -> dict[str, Any]:
     """The results by the definition of ``kernel``."""
     flat = {
-        each.name: arrays[each.name].reshape(-1).copy()
-        if each.name in arrays
-        else np.zeros(each.buffer.layout.extent, each.dtype.numpy)
-        for each in kernel.arrays
-        if each.digest is None
+        array.name: arrays[array.name].reshape(-1).copy()
+        if array.name in arrays
+        else np.zeros(array.buffer.layout.extent, array.dtype.numpy)
+        for array in kernel.arrays
+        if array.digest is None
     }
     interpret(kernel, flat)
-    results = [each for each in kernel.arrays if each.access != "in"]
-    return {each.name: flat[each.name].reshape(each.buffer.shape) for each in results}
+    results = [array for array in kernel.arrays if array.access != "in"]
+    return {result.name: flat[result.name].reshape(result.buffer.shape) for result in results}
 
 
 def assert_right(kernel: Kernel, program: CompiledKernel, arrays: Arrays) -> None:
-    found = program(**{name: each.copy() for name, each in arrays.items()})
-    results = found if isinstance(found, dict) else {program.signature.results[0]: found}
+    result = program(**{name: array.copy() for name, array in arrays.items()})
+    results = result if isinstance(result, dict) else {program.signature.results[0]: result}
     for name, wanted in interpreted(kernel, arrays).items():
         np.testing.assert_allclose(results[name], wanted, rtol=2e-4, atol=2e-5, err_msg=name)
 
@@ -67,9 +67,9 @@ def network() -> Kernel:
 
 @cache
 def compiled(target: str) -> GraphProgram:
-    made = tw.compile(network(), target, threads=2)
-    assert isinstance(made, GraphProgram)
-    return made
+    result = tw.compile(network(), target, threads=2)
+    assert isinstance(result, GraphProgram)
+    return result
 
 
 @pytest.mark.parametrize("target", ["x86", *DEVICES])
@@ -82,11 +82,11 @@ def test_a_transformer_is_right(target: str) -> None:
 def test_control_that_depends_on_data(target: str) -> None:
     need_device(target)
     kernel = tw.parse_kernel(CONTROL)
-    made = compile_graph(kernel, target, threads=2)
+    result = compile_graph(kernel, target, threads=2)
     for seed, limit in ((0, 50.0), (1, -1000.0), (2, 0.5)):
         arrays = drawn(kernel, seed) | {"limit": np.array([limit], np.float32)}
         arrays["a"] = arrays["a"] + np.eye(8, dtype=np.float32) * (0.9 - 2 * (seed == 2))
-        assert_right(kernel, made, arrays)
+        assert_right(kernel, result, arrays)
 
 
 def test_equal_layers_are_compiled_once() -> None:
@@ -136,7 +136,7 @@ kernel k(in x: f32[16, 16], out y: f32[16, 16]):
     y[i, j] = v + w
 """
     )
-    names = [each.computes for each in launches(cut_graph(kernel).steps)]
+    names = [launch.computes for launch in launches(cut_graph(kernel).steps)]
     assert names == [("first",), ("zero", "product", "both")]
     assert_right(kernel, compile_graph(kernel, "x86", threads=2), drawn(kernel))
 
@@ -153,7 +153,7 @@ kernel counted(inout count: s64[1], in x: f32[8], out y: f32[8]):
 """
     )
     (group,) = cut_graph(kernel).kernels
-    assert [each.access for each in group.arrays] == ["inout", "in", "out"]
+    assert [array.access for array in group.arrays] == ["inout", "in", "out"]
 
 
 @needs_x86
@@ -193,11 +193,11 @@ def test_constants_lie_beside_the_program() -> None:
     arrays = drawn(network())
     text = to_text(network())
     contents = {}
-    for each in network().arrays:
-        if each.name.endswith(("_w", "_b", "_g")):
-            digest = digest_of(arrays[each.name])
-            contents[digest] = contents_of(each.buffer, arrays[each.name])
-            text = text.replace(f"in {each.buffer!r},", f"constant {each.buffer!r} = {digest},")
+    for array in network().arrays:
+        if array.name.endswith(("_w", "_b", "_g")):
+            digest = digest_of(arrays[array.name])
+            contents[digest] = contents_of(array.buffer, arrays[array.name])
+            text = text.replace(f"in {array.buffer!r},", f"constant {array.buffer!r} = {digest},")
     program = tw.compile(tw.parse_kernel(text, constants=contents), "x86", threads=2)
     assert program.signature.names == ("x", "y")
     np.testing.assert_allclose(
@@ -243,18 +243,18 @@ def test_a_program_of_a_transformer_is_planned_well() -> None:
 
 def test_times_of_launches() -> None:
     program = compiled("x86")
-    found = program.timed(**drawn(network()))
-    assert [each.launch for each in found] == list(range(22))
+    result = program.timed(**drawn(network()))
+    assert [each.launch for each in result] == list(range(22))
     assert len(program.launches) == 22
-    ends = [each.start + each.seconds for each in found]
-    assert ends == sorted(ends) and all(each.seconds > 0 for each in found)
+    ends = [each.start + each.seconds for each in result]
+    assert ends == sorted(ends) and all(each.seconds > 0 for each in result)
 
 
 def test_which_kernels_become_programs() -> None:
     assert not isinstance(tw.compile(tw.parse_kernel(CONTROL), threads=1), GraphProgram)
     assert not isinstance(tw.compile(network(), "interpreter"), GraphProgram)
-    made = tw.compile(Graph(tw.parse_kernel(CONTROL)), threads=1)
-    assert isinstance(made, GraphProgram)
+    result = tw.compile(Graph(tw.parse_kernel(CONTROL)), threads=1)
+    assert isinstance(result, GraphProgram)
 
 
 @needs_x86
@@ -267,14 +267,14 @@ def test_shared_memory_is_found_among_many_arguments() -> None:
     kernel = tw.parse_kernel(f"kernel k({', '.join(arrays)}):\n" + "\n".join(lines) + "\n")
     program = tw.compile(kernel, "x86", threads=1)
     memory = np.arange(8 * count, dtype=np.float32).reshape(2 * count, 4)
-    given = dict(zip(program.signature.names, memory, strict=True))
-    results = program(**given)
+    values = dict(zip(program.signature.names, memory, strict=True))
+    results = program(**values)
     assert all((results[f"y{n}"] == memory[n]).all() for n in range(count))
-    same = given | {"x3": given["x5"]}
+    same = values | {"x3": values["x5"]}
     assert (program(**same)["y3"] == memory[5]).all()
-    for wrong in ({"y7": given["x2"]}, {"y7": given["y9"]}, {"x2": memory.reshape(-1)[131:135]}):
+    for wrong in ({"y7": values["x2"]}, {"y7": values["y9"]}, {"x2": memory.reshape(-1)[131:135]}):
         with pytest.raises(ArgumentError, match="shares memory with"):
-            program(**given | wrong)
+            program(**values | wrong)
 
 
 @needs_x86
@@ -285,8 +285,8 @@ def test_several_threads_call_one_program() -> None:
     wanted = [program(**each) for each in scaled]
 
     def calls(number: int) -> bool:
-        found = (program(**scaled[number]) for _ in range(20))
-        return all((each == wanted[number]).all() for each in found)
+        result = (program(**scaled[number]) for _ in range(20))
+        return all((each == wanted[number]).all() for each in result)
 
     with ThreadPoolExecutor(4) as pool:
         assert all(pool.map(calls, range(4)))

@@ -164,8 +164,8 @@ def check(rng: random.Random, target: str) -> None:
         arrays[name] = np.tanh(arrays[name])
     wanted = interpreted(kernel, arrays)["y"]
     program = compile_graph(kernel, target, threads=2)
-    found = program(**{name: each.copy() for name, each in arrays.items()})
-    np.testing.assert_allclose(found, wanted, rtol=1e-3, atol=1e-4, err_msg=to_text(kernel))
+    result = program(**{name: array.copy() for name, array in arrays.items()})
+    np.testing.assert_allclose(result, wanted, rtol=1e-3, atol=1e-4, err_msg=to_text(kernel))
     assert isinstance(program, GraphProgram)
     assert program.arena.bytes <= 1.05 * program.arena.live
 

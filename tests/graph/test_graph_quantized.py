@@ -49,24 +49,24 @@ def quantized(x: Tensor, scale: float, zero: int, to: DType) -> Tensor:
 
 
 def integers(rng: np.random.Generator, to: DType, *shape: int) -> np.ndarray[Any, Any]:
-    found: np.ndarray[Any, Any] = rng.integers(int(to.lowest), int(to.highest) + 1, shape).astype(
+    result: np.ndarray[Any, Any] = rng.integers(int(to.lowest), int(to.highest) + 1, shape).astype(
         to.numpy
     )
-    return found
+    return result
 
 
 def products(kernel: Kernel) -> list[tuple[str, str, str]]:
     """Of each sum of products, the types of its sums and its factors."""
     return [
-        (str(each.out.buffer.dtype), *(str(o.view.buffer.dtype) for o in each.operands[:2]))
-        for each in walk_stmts(kernel.body)
-        if isinstance(each, Compute) and each.combiner == "add" and len(each.operands) == 2
+        (str(stmt.out.buffer.dtype), *(str(o.view.buffer.dtype) for o in stmt.operands[:2]))
+        for stmt in walk_stmts(kernel.body)
+        if isinstance(stmt, Compute) and stmt.combiner == "add" and len(stmt.operands) == 2
     ]
 
 
 def floats(kernel: Kernel) -> list[tuple[str, ...]]:
     """Its sums of products of floats."""
-    return [each for each in products(kernel) if each[0] == "f32"]
+    return [product for product in products(kernel) if product[0] == "f32"]
 
 
 def close(got: Any, exact: Any, scale: float, zero: int, to: DType) -> None:

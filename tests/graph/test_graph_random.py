@@ -30,11 +30,11 @@ def drawn(name: str, seed: int) -> tuple[Kernel, dict[str, Any]]:
     op = library_op(problem, direction, types)
     rng = np.random.default_rng(seed)
     inputs = {}
-    for each in op.arguments:
-        if each.access != "out":
-            value = problem.data(each.name, each.shape, each.dtype, rng, direction)
-            value = rng.integers(0, 5, each.shape) if value is None else value
-            inputs[each.name] = np.asarray(value).astype(each.dtype.numpy)
+    for argument in op.arguments:
+        if argument.access != "out":
+            value = problem.data(argument.name, argument.shape, argument.dtype, rng, direction)
+            value = rng.integers(0, 5, argument.shape) if value is None else value
+            inputs[argument.name] = np.asarray(value).astype(argument.dtype.numpy)
     return op.kernel(), inputs
 
 
@@ -79,9 +79,9 @@ def test_every_pass_keeps_what_a_graph_computes(seed: int) -> None:
 def test_programs_of_random_graphs_compute_what_the_interpreter_does(seed: int) -> None:
     graph = Graphs(seed, 12)
     program = compile_graph(graph.kernel, "x86", 2)
-    found = program(**graph.inputs)
-    names = [each.name for each in graph.kernel.arrays if each.access == "out"]
-    values = [found] if len(names) == 1 else [found[name] for name in names]
+    result = program(**graph.inputs)
+    names = [array.name for array in graph.kernel.arrays if array.access == "out"]
+    values = [result] if len(names) == 1 else [result[name] for name in names]
     assert values
     for got, want in zip(values, run(graph.kernel, **graph.inputs), strict=True):
         size = np.abs(want[np.isfinite(want)]).max(initial=1.0)

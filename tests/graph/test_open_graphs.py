@@ -61,5 +61,5 @@ def test_an_extent_that_something_else_is_too(text: str) -> None:
     """An index, or how often a loop runs: the kernel needs the number there, too."""
     program = compile_graph(tw.parse_kernel(text))
     x, w = np.arange(6, dtype=np.float32), np.arange(99, dtype=np.float32)
-    found = program(x=x, w=w, q=np.zeros(3, np.float32))
-    assert np.array_equal(found, x + 6)
+    result = program(x=x, w=w, q=np.zeros(3, np.float32))
+    assert np.array_equal(result, x + 6)

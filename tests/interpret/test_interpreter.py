@@ -174,9 +174,9 @@ def test_binary_agrees_with_folding(op: str, dtype: DType) -> None:
     if dtype.is_integer:
         ends = (dtype.lowest, dtype.highest, dtype.highest // 3)
         numbers = [*numbers, *(int(n) for n in ends)]
-    made = np.array(numbers, dtype.numpy)
+    result = np.array(numbers, dtype.numpy)
     with np.errstate(all="ignore"):
-        got = binary_values(op, dtype, *(x.ravel() for x in np.meshgrid(made, made)))
+        got = binary_values(op, dtype, *(x.ravel() for x in np.meshgrid(result, result)))
     pairs = [(x, y) for y in numbers for x in numbers]
     assert len(pairs) > 9
     for (x, y), value in zip(pairs, got, strict=True):
@@ -240,14 +240,14 @@ def test_expression_kinds_in_lanes_and_in_serial() -> None:
     inside = (i >= 2) & (i < 6)
     shifted = load(x, (i - 2,), inside)
     value = ir.select(inside, shifted * 2.0, ir.cast(f32, i) + ir.unary("exp", shifted))
-    given = np.arange(8, dtype=np.float32)
+    values = np.arange(8, dtype=np.float32)
     expected = [1, 2, 0, 2, 4, 6, 7, 8]
     store = Store(out, (i,), value)
-    np.testing.assert_array_equal(run(loop(i, 8, store), out, x=(x, given)), expected)
+    np.testing.assert_array_equal(run(loop(i, 8, store), out, x=(x, values)), expected)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Lockstep, "chunk", lambda *_: 1)
         serial = loop(i, 8, Call("prefetch", (View(x, (i + 100,)),)), store)
-        np.testing.assert_array_equal(run(serial, out, x=(x, given)), expected)
+        np.testing.assert_array_equal(run(serial, out, x=(x, values)), expected)
 
 
 def test_erf() -> None:
@@ -301,19 +301,19 @@ def test_every_kind_of_loop_runs(kind: LoopKind) -> None:
 
 def test_recurrence_stays_in_order() -> None:
     x, out = vector("x", 50), vector("out", 50)
-    given = np.random.default_rng(0).normal(size=50).astype(np.float32)
+    values = np.random.default_rng(0).normal(size=50).astype(np.float32)
     carry = ir.select(i > 0, load(out, (i - 1,), i > 0), 0.0)
     body = loop(i, 50, Store(out, (i,), carry + load(x, (i,))))
-    expected = np.add.accumulate(given)
-    np.testing.assert_array_equal(run(body, out, x=(x, given)), expected)
+    expected = np.add.accumulate(values)
+    np.testing.assert_array_equal(run(body, out, x=(x, values)), expected)
 
 
 def test_reduction_in_loops_rounds_at_every_step() -> None:
     a, out = buffer("a", f32, (3, 40)), vector("out", 3)
-    given = np.random.default_rng(0).normal(size=(3, 40)).astype(np.float32)
+    values = np.random.default_rng(0).normal(size=(3, 40)).astype(np.float32)
     body = loop(i, 3, loop(k, 40, Store(out, (i,), load(out, (i,)) + load(a, (i, k)))))
-    expected = np.add.accumulate(given, axis=1)[:, -1]
-    np.testing.assert_array_equal(run(body, out, a=(a, given)), expected)
+    expected = np.add.accumulate(values, axis=1)[:, -1]
+    np.testing.assert_array_equal(run(body, out, a=(a, values)), expected)
 
 
 def test_allocated_memory_is_private_to_its_block() -> None:
@@ -390,7 +390,7 @@ def test_tiles_with_accumulators_of_their_own(limit: int, monkeypatch: pytest.Mo
     """Tiles run in lanes, each with its copy of the accumulator; reductions stay in order."""
     monkeypatch.setattr("tilewright.interpret.lockstep.POINT_LIMIT", limit)
     a, out = buffer("a", f32, (12, 30)), vector("out", 12)
-    given = np.random.default_rng(0).normal(size=(12, 30)).astype(np.float32)
+    values = np.random.default_rng(0).normal(size=(12, 30)).astype(np.float32)
     accumulator = buffer("acc", f32, (4,), space=Space.PRIVATE)
     element = load(accumulator, (j,))
     body = loop(
@@ -406,11 +406,11 @@ def test_tiles_with_accumulators_of_their_own(limit: int, monkeypatch: pytest.Mo
         loop(j, 4, Store(out, (i * 4 + j,), element), kind=LoopKind.VECTOR),
         kind=LoopKind.PARALLEL,
     )
-    expected = np.add.accumulate(given, axis=1)[:, -1]
+    expected = np.add.accumulate(values, axis=1)[:, -1]
     writes = []
     write = Memory.write
     monkeypatch.setattr(Memory, "write", lambda *args: writes.append(write(*args)))
-    np.testing.assert_array_equal(run(body, out, a=(a, given)), expected)
+    np.testing.assert_array_equal(run(body, out, a=(a, values)), expected)
     if limit == 2**22:
         assert len(writes) == 1 + 30 + 1  # all tiles at once
 
@@ -482,34 +482,34 @@ def test_matmul_accumulates_in_float64_and_rounds_once(
 @pytest.mark.parametrize("dtype", [s8, u8, s32, s64], ids=str)
 def test_integer_reductions_wrap(combiner: str, dtype: DType) -> None:
     x, out = buffer("x", dtype, (3, 50)), buffer("out", dtype, (3,))
-    given = samples(dtype)[:150].reshape(3, 50)
+    values = samples(dtype)[:150].reshape(3, 50)
     op = compute({i: 3, j: 50}, View(out, (i,)), operand("a", dtype), combiner, a=View(x, (i, j)))
     fold = {"add": sum, "mul": math.prod, "min": min, "max": max}[combiner]
     start = [] if combiner in ("add", "mul") else [0]
-    total = [fold([*start, *row]) for row in given.astype(object)]
+    total = [fold([*start, *row]) for row in values.astype(object)]
     if combiner == "mul":
         total = [0, 0, 0]  # the output starts at zero
     wrapped = np.array([t % 2**64 for t in total], np.uint64).astype(np.int64)
     expected = convert(wrapped, s64, dtype)
-    np.testing.assert_array_equal(run(op, out, x=(x, given)), expected)
+    np.testing.assert_array_equal(run(op, out, x=(x, values)), expected)
 
 
 @pytest.mark.parametrize("combiner", ["and", "or", "add", "max", "min"])
 def test_bool_reductions(combiner: str) -> None:
     x, out = buffer("x", boolean, (4, 2)), buffer("out", boolean, (4,))
-    given = np.array([[0, 0], [0, 1], [1, 0], [1, 1]], np.bool_)
+    values = np.array([[0, 0], [0, 1], [1, 0], [1, 1]], np.bool_)
     op = compute({i: 4, j: 2}, View(out, (i,)), operand("a", boolean), combiner, a=View(x, (i, j)))
     expected = [False] * 4 if combiner in ("and", "min") else [False, True, True, True]
-    np.testing.assert_array_equal(run(op, out, x=(x, given)), expected)
+    np.testing.assert_array_equal(run(op, out, x=(x, values)), expected)
 
 
 def test_masks_of_operands_and_of_the_output() -> None:
     x, out = vector("x", 6), vector("out", 8)
-    given = np.arange(1, 7, dtype=np.float32)
+    values = np.arange(1, 7, dtype=np.float32)
     source = View(x, (i + k - 1,), (i + k >= 1) & (i + k < 7))
     op = compute({i: 9, k: 3}, View(out, (i,), i < 7), operand("a"), "add", a=source)
     expected = [3, 6, 9, 12, 15, 11, 6, 0]
-    np.testing.assert_array_equal(run(op, out, x=(x, given)), expected)
+    np.testing.assert_array_equal(run(op, out, x=(x, values)), expected)
 
 
 def test_output_mask_over_reduced_dims() -> None:
@@ -539,7 +539,7 @@ def test_empty_domain_stores_nothing() -> None:
 
 def test_tiled_compute_runs_in_lanes_with_ragged_tiles() -> None:
     x, out = vector("x", 10), vector("out", 10)
-    given = np.arange(10, dtype=np.float32)
+    values = np.arange(10, dtype=np.float32)
     place = i * 4 + j
     tile = compute(
         {j: ir.minimum(4, 10 - i * 4)},
@@ -547,7 +547,7 @@ def test_tiled_compute_runs_in_lanes_with_ragged_tiles() -> None:
         operand("a") + 1.0,
         a=View(x, (place,)),
     )
-    np.testing.assert_array_equal(run(loop(i, 3, tile), out, x=(x, given)), given + 1)
+    np.testing.assert_array_equal(run(loop(i, 3, tile), out, x=(x, values)), values + 1)
 
 
 def test_a_combiner_must_combine() -> None:
@@ -587,11 +587,11 @@ def convolution_kernel(dtype: DType, accumulator: DType) -> tuple[Kernel, dict[s
         q=View(weights, (gg, o, c, r, s)),
     )
     params = (Param(src, "in"), Param(weights, "in"), Param(dst, "inout"))
-    given = {
+    values = {
         "src": data.integers(src.shape, dtype, seed=1),
         "weights": data.integers(weights.shape, dtype, seed=2),
     }
-    return Kernel("convolution", params, op), given
+    return Kernel("convolution", params, op), values
 
 
 @pytest.mark.parametrize("limit", [2**22, 500])
@@ -600,14 +600,14 @@ def test_convolution(
     dtype: DType, accumulator: DType, limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(computes, "POINT_LIMIT", limit)
-    kernel, given = convolution_kernel(dtype, accumulator)
+    kernel, values = convolution_kernel(dtype, accumulator)
     by_name = {p.name: p.buffer for p in kernel.params}
-    arrays = {name: interpret.pack(by_name[name], array) for name, array in given.items()}
+    arrays = {name: interpret.pack(by_name[name], array) for name, array in values.items()}
     arrays["dst"] = np.zeros(by_name["dst"].layout.extent, accumulator.numpy)
     interpret.run(kernel, arrays)
     expected = reference.convolution_forward(
-        given["src"],
-        given["weights"],
+        values["src"],
+        values["weights"],
         stride=(2, 3),
         dilation=(1, 0),
         left=(1, 2),

@@ -145,9 +145,9 @@ def test_planted_faults(name: str) -> None:
     changes, kind, words = FAULTS[name]
     findings = Findings()
     product(cluster(*changes), findings)
-    found = [finding for finding in findings if finding.kind is kind]
-    assert found, [str(finding.fault) for finding in findings]
-    assert any(words in str(finding.fault) for finding in found), [str(f.fault) for f in found]
+    result = [finding for finding in findings if finding.kind is kind]
+    assert result, [str(finding.fault) for finding in findings]
+    assert any(words in str(finding.fault) for finding in result), [str(f.fault) for f in result]
     with pytest.raises(InterpreterFault):
         product(cluster(*changes))
 

@@ -48,8 +48,8 @@ def found(params: str, body: str) -> list[tuple[FaultKind, str, int]]:
 
     findings = Findings()
     interpret.run(kernel, memory(), hierarchy=HIERARCHY, findings=findings)
-    for each in findings:
-        fault = each.fault
+    for finding in findings:
+        fault = finding.fault
         assert isinstance(fault.where, str) and fault.why and fault.cure
     if len(findings):
         with pytest.raises(InterpreterFault) as caught:
@@ -57,7 +57,10 @@ def found(params: str, body: str) -> list[tuple[FaultKind, str, int]]:
         assert str(caught.value) == str(next(iter(findings)).fault)
     else:
         interpret.run(kernel, memory(), hierarchy=HIERARCHY)
-    return [(each.kind, str(each.fault.where).splitlines()[0], each.count) for each in findings]
+    return [
+        (finding.kind, str(finding.fault.where).splitlines()[0], finding.count)
+        for finding in findings
+    ]
 
 
 def fault(params: str, body: str) -> str:
@@ -609,7 +612,7 @@ def test_store_to_an_input_is_found() -> None:
     findings, memory = Findings(), {name: np.ones(4, np.int64) for name in "xy"}
     memory["y"][:] = 7
     interpret.run(kernel, memory, findings=findings)
-    assert [each.kind for each in findings] == [KINDS.INPUT_WRITTEN]
+    assert [finding.kind for finding in findings] == [KINDS.INPUT_WRITTEN]
     np.testing.assert_array_equal(memory["y"], 7)
 
 

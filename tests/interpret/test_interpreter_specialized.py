@@ -116,8 +116,8 @@ def found(text: str) -> list[tuple[FaultKind, str, str]]:
     """The findings: kind, message, and the line of the IR; a strict run raises the first."""
     findings = Findings()
     product(text, findings)
-    for each in findings:
-        assert each.fault.why and each.fault.cure and each.count
+    for finding in findings:
+        assert finding.fault.why and finding.fault.cure and finding.count
     with pytest.raises(InterpreterFault) as caught:
         product(text)
     assert str(caught.value) == str(next(iter(findings)).fault)
@@ -536,7 +536,9 @@ def test_products_that_nothing_completes(line: str, what: str) -> None:
       wait_products(0)
     """
     np.testing.assert_array_equal(run(body), np.arange(64))
-    left_out = "".join(each for each in body.splitlines(keepends=True) if line not in each)
+    left_out = "".join(
+        splitline for splitline in body.splitlines(keepends=True) if line not in splitline
+    )
     with pytest.raises(InterpreterFault, match=f"the copy to 'acc' is never {what}"):
         run(left_out)
 

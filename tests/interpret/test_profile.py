@@ -175,9 +175,9 @@ workgroup for t in 32:
   commit_copies()
   wait_copies(0)
   atomic_add(&s[t * 32], 1.0)"""
-    found = lines(body)
-    assert found["load y"].efficiency == 1.0
-    assert found["store s"].degree == 32.0 and found["update s"].degree == 32.0
+    result = lines(body)
+    assert result["load y"].efficiency == 1.0
+    assert result["store s"].degree == 32.0 and result["update s"].degree == 32.0
 
 
 def test_vectors_of_copies_are_wide_accesses() -> None:
@@ -190,6 +190,6 @@ def test_vectors_of_copies_are_wide_accesses() -> None:
     wait_copies(0)
     barrier()
     y[g * 128 + t] = s[127 - t]"""
-    found = lines(body)
-    assert (found["load y"].accesses, found["load y"].efficiency) == (2, 1.0)
-    assert (found["store s"].accesses, found["store s"].degree) == (8, 1.0)
+    result = lines(body)
+    assert (result["load y"].accesses, result["load y"].efficiency) == (2, 1.0)
+    assert (result["store s"].accesses, result["store s"].degree) == (8, 1.0)

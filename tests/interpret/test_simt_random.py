@@ -117,7 +117,9 @@ def test_lockstep_equals_one_by_one(seed: int) -> None:
                 for step in phase:
                     step.simulate(expected, item)
             expected.barrier()
-        assert {each.kind for each in findings} == ({FaultKind.RACE} if expected.raced else set())
+        assert {finding.kind for finding in findings} == (
+            {FaultKind.RACE} if expected.raced else set()
+        )
         if expected.raced:
             races += 1
             continue

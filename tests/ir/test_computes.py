@@ -100,9 +100,9 @@ def test_a_user_compiles_it(name: str) -> None:
     arrays = case.arrays(np.random.default_rng(2))
     wanted = case.wanted({name: array.copy() for name, array in arrays.items()})
     out = {p.name: arrays[p.name] for p in kernel.arrays if p.access == "out"}
-    given = {name: array for name, array in arrays.items() if name not in out}
+    values = {name: array for name, array in arrays.items() if name not in out}
     tw.compile(kernel, target="x86", threads=2)(
-        **given, out=out if len(out) != 1 else next(iter(out.values()))
+        **values, out=out if len(out) != 1 else next(iter(out.values()))
     )
     assert wanted
     for name, want in wanted.items():
@@ -163,8 +163,8 @@ CHANGED = {
 def test_what_differs_is_said(old: str, new: str, name: str, said: str) -> None:
     text = CASES[name].text
     assert old in text
-    found = difference(parse_kernel(text), parse_kernel(text.replace(old, new)))
-    assert found is not None and said in found
+    result = difference(parse_kernel(text), parse_kernel(text.replace(old, new)))
+    assert result is not None and said in result
 
 
 @every_case

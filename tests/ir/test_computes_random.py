@@ -112,10 +112,10 @@ def _computes(seed: int) -> Kernel:
         values = [*inside, *(o.var for o in operands)]
         mask = Small(rng, inside).expr(boolean, 2) if rng.random() < 0.2 else None
         value = Small(rng, values).expr(out.dtype, 3)
-        made = Compute.single(
+        result = Compute.single(
             name("op"), tuple(dims), View(out, index, mask), tuple(operands), value, combiner
         )
-        body.append(variation.vary(made) if rng.random() < 0.8 else made)
+        body.append(variation.vary(result) if rng.random() < 0.8 else result)
     return Kernel("random", tuple(Param(b, "inout") for b in buffers), Block(tuple(body)))
 
 
@@ -136,24 +136,24 @@ def _same(kernel: Kernel, memory: dict[str, Any], wanted: dict[str, Any]) -> Non
 
 
 def test_all_is_drawn() -> None:
-    found: set[str] = set()
+    results: set[str] = set()
     for seed in range(40):
         for stmt in (*walk_stmts(_kernel(seed).body), *walk_stmts(_computes(seed).body)):
             if isinstance(stmt, Compute):
-                found |= {"results"} if len(stmt.results) > 1 else set()
-                found |= {"ordered"} if stmt.is_ordered else set()
+                results |= {"results"} if len(stmt.results) > 1 else set()
+                results |= {"ordered"} if stmt.is_ordered else set()
                 for result in stmt.results:
-                    found |= {"unique"} if result.unique else set()
+                    results |= {"unique"} if result.unique else set()
                     if isinstance(result.combiner, Combiner):
-                        found.add(f"combiner of {len(result.views)}")
+                        results.add(f"combiner of {len(result.views)}")
                     own = {o.var for o in stmt.operands}
                     if any(own & _names(index) for v in result.views for index in v.index):
-                        found.add("scatter")
+                        results.add("scatter")
                 for operand in stmt.operands:
                     if any({o.var for o in stmt.operands} & _names(i) for i in operand.view.index):
-                        found.add("gather")
+                        results.add("gather")
     kinds = {"results", "ordered", "unique", "combiner of 1", "combiner of 2", "scatter", "gather"}
-    assert found == kinds
+    assert results == kinds
 
 
 def _names(index: Any) -> set[Any]:

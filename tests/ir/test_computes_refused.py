@@ -54,9 +54,9 @@ GOOD = {
 
 @pytest.mark.parametrize("text", GOOD.values(), ids=GOOD.keys())
 def test_what_is_right(text: str) -> None:
-    given = kernel(text)
-    verify(given)
-    assert difference(given, parse_kernel(str(given))) is None
+    values = kernel(text)
+    verify(values)
+    assert difference(values, parse_kernel(str(values))) is None
 
 
 REFUSED = {
@@ -195,12 +195,12 @@ def _gathering(compute: Compute) -> Compute:
 
 @pytest.mark.parametrize(("text", "change", "message"), REFUSED.values(), ids=REFUSED.keys())
 def test_the_verifier_refuses(text: str, change: Any, message: str) -> None:
-    given = kernel(text)
+    values = kernel(text)
     if change is not None:
-        verify(given)
-        given = _replace(given, body=change(given.body))
+        verify(values)
+        values = _replace(values, body=change(values.body))
     with pytest.raises(VerificationError) as caught:
-        verify(given)
+        verify(values)
     assert message in str(caught.value)
     assert "`compute f" in str(caught.value)
     assert "cure: " in str(caught.value)

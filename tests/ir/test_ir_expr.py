@@ -149,8 +149,8 @@ def test_threads_get_the_same_nodes() -> None:
 
     kept: list[object] = []
     with ThreadPoolExecutor(workers) as pool:
-        found = list(pool.map(build, range(workers)))
-    assert all(ids == found[0] for ids in found)
+        result = list(pool.map(build, range(workers)))
+    assert all(ids == result[0] for ids in result)
 
 
 def test_the_operators_of_python() -> None:

@@ -71,8 +71,8 @@ def test_parameters_that_differ_are_told_apart() -> None:
     first = parse_kernel("kernel k(n: s64 in 1..8):\n  pass")
     for other in ("n: s64 in 1..9", "n: s64", "n: s64 in 1..8 by 2", "m: s64 in 1..8", "n: s32"):
         second = parse_kernel(f"kernel k({other}):\n  pass")
-        found = difference(first, second)
-        assert found is not None and found.startswith("params differs")
+        result = difference(first, second)
+        assert result is not None and result.startswith("params differs")
 
 
 @pytest.mark.parametrize(
@@ -136,9 +136,9 @@ def test_scalars_of_every_type_keep_their_value() -> None:
         f"  r[{position}] = f64({name})\n" for position, name in enumerate("abcdef")
     )
     kernel, result = parse_kernel(text), np.zeros(6)
-    given: dict[str, Any] = {"a": -(2**40), "b": np.int64(-7), "c": 255, "d": True}
-    given |= {"e": 1.00390625, "f": np.float32(0.5)}
-    run(kernel, given | {"r": result})
+    values: dict[str, Any] = {"a": -(2**40), "b": np.int64(-7), "c": 255, "d": True}
+    values |= {"e": 1.00390625, "f": np.float32(0.5)}
+    run(kernel, values | {"r": result})
     assert result.tolist() == [-(2**40), -7, 255, 1, 1, 0.5]  # bf16 rounds to even
 
 

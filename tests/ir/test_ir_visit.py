@@ -117,9 +117,9 @@ def used(stmt: Stmt) -> set[Var]:
 
 
 def expressions(stmt) -> list[Expr]:
-    found: list[Expr] = []
-    map_exprs(stmt, lambda expr: found.append(expr) or expr)
-    return found
+    result: list[Expr] = []
+    map_exprs(stmt, lambda expr: result.append(expr) or expr)
+    return result
 
 
 def test_rewriting_goes_bottom_up_once_per_node() -> None:
@@ -141,9 +141,9 @@ def test_walking_sees_each_node_once_and_parents_first() -> None:
 
 def test_loads_are_found_where_they_are() -> None:
     expr = parsed("ints[ints[i, j], j | b] * (i * j + 3) + ints[i, j]")
-    found = [node for node in walk(expr) if isinstance(node, Load)]
-    assert list(loads_in(expr)) == found
-    assert len(found) == 2
+    result = [node for node in walk(expr) if isinstance(node, Load)]
+    assert list(loads_in(expr)) == result
+    assert len(result) == 2
     assert list(loads_in(parsed("i * j + 3"))) == []
     zero = rewrite_loads(expr, lambda node: const(0, node.type))
     assert zero is rewrite(
@@ -313,9 +313,9 @@ DIFFERENCES = [
 def test_every_difference_is_found(old: str, new: str, message: str) -> None:
     assert KERNEL.count(old) == 1
     a, b = parse_kernel(KERNEL), parse_kernel(KERNEL.replace(old, new))
-    found = difference(a, b)
-    assert found is not None
-    assert message in found
+    result = difference(a, b)
+    assert result is not None
+    assert message in result
     assert difference(b, a) is not None
 
 

@@ -95,8 +95,8 @@ def results(kernel: Kernel, seed: int) -> dict[str, bytes]:
     """What the interpreter leaves in the arrays of a kernel."""
     generator = np.random.default_rng(seed)
     memory = {
-        each.name: generator.integers(0, 2, each.buffer.layout.extent).astype(each.dtype.numpy)
-        for each in kernel.arrays
+        array.name: generator.integers(0, 2, array.buffer.layout.extent).astype(array.dtype.numpy)
+        for array in kernel.arrays
     }
     interpret(kernel, memory)
     return {name: array.tobytes() for name, array in memory.items()}

@@ -225,8 +225,8 @@ def test_lanes_leave_loops_at_different_times(what: str, lanes: int) -> None:
     b = np.array([1, 4, 2, 0, 3, 5, 2, 6], np.float32)
     wanted = {"a": a.copy(), "b": b}
     run(kernel, wanted)
-    found = tw.compile(kernel, target="x86")(a=a, b=b)
-    np.testing.assert_array_equal(found, wanted["a"])
+    result = tw.compile(kernel, target="x86")(a=a, b=b)
+    np.testing.assert_array_equal(result, wanted["a"])
 
 
 def test_transforms_leave_no_extents_that_differ_by_lane() -> None:

@@ -162,11 +162,11 @@ def exchanging(n: tw.s32, x: tw.array("T", 1), out: tw.array("T", 2)) -> None:
 @pytest.mark.parametrize("target", ["x86", *DEVICES])
 def test_subgroups_among_barriers(target: str, dtype: Any) -> None:
     """Subgroups exchange values, each as its own control says, between barriers of all."""
-    x, found = (np.arange(96) % 3).astype(dtype), []
+    x, result = (np.arange(96) % 3).astype(dtype), []
     for each in ("interpreter", target):
-        found.append(np.zeros((96, 5), dtype))
-        exchanging.launch(96, 2, x, found[-1], local=48, target=each)
-    np.testing.assert_array_equal(*found)
+        result.append(np.zeros((96, 5), dtype))
+        exchanging.launch(96, 2, x, result[-1], local=48, target=each)
+    np.testing.assert_array_equal(*result)
 
 
 def test_pickled_and_copied_by_name() -> None:

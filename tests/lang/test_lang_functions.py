@@ -66,14 +66,14 @@ def each(x: tw.array("T", 2), y: tw.array("T", 2), n: tw.s32) -> None:
 def points(low: float, high: float, dtype: Any, rng: Any) -> Any:
     """Numbers in a range: some of all sizes, and some near 1."""
     most = max(-low, high)
-    found = np.concatenate(
+    result = np.concatenate(
         [
             rng.uniform(low, high, 80),
             most * 10.0 ** rng.uniform(-9, 0, 80) * (rng.choice((-1, 1), 80) if low < 0 else 1),
             1 + rng.uniform(-1e-2, 1e-2, 32),
         ]
     )
-    return np.clip(found, low, high).astype(dtype)
+    return np.clip(result, low, high).astype(dtype)
 
 
 @pytest.mark.parametrize("target", TARGETS)

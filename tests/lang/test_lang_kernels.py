@@ -56,13 +56,13 @@ ONE_BY_ONE = ("spmv", "collatz", "fft_step", "scan_blelloch", "histogram", "queu
 
 def test_who_runs_one_by_one() -> None:
     """On AVX2, whatever machine this is."""
-    machine, found = find_target("x86:avx2").machine, []
+    machine, result = find_target("x86:avx2").machine, []
     for each in CASES:
         arguments = each.arguments(np.random.default_rng(0))
         kernel = each.kernel.specialized(each.range, *arguments, local=each.locals[0])
         if default_config(kernel, machine).vector == 1:
-            found.append(each.name)
-    assert sorted(found) == sorted(ONE_BY_ONE)
+            result.append(each.name)
+    assert sorted(result) == sorted(ONE_BY_ONE)
 
 
 @pytest.mark.parametrize(
@@ -73,9 +73,9 @@ def test_the_same_as_lanes(each: Case) -> None:
     wanted = each.wanted(*copy.deepcopy(arguments))
     kernel = each.kernel.specialized(each.range, *arguments, local=each.locals[-1])
     parameters = zip(each.kernel.parameters.items(), arguments, strict=True)
-    given = {name: a for (name, kind), a in parameters if not isinstance(kind, Constant)}
+    values = {name: a for (name, kind), a in parameters if not isinstance(kind, Constant)}
     sizes = {f"global_{dim}": size for dim, size in enumerate(each.range)}
-    tw.compile(kernel, "x86", config=PlainConfig(vector=8))(**given, **sizes)
+    tw.compile(kernel, "x86", config=PlainConfig(vector=8))(**values, **sizes)
     all_same(arguments, wanted, each.tolerance)
 
 
@@ -93,19 +93,19 @@ def test_what_a_gpu_runs_in_the_interpreter(each: Case) -> None:
     kernel = each.kernel.specialized(each.range, *arguments, local=each.locals[-1])
     _, scheduled = choose.choose(Start(kernel, kernel, None), nvidia.machine("sm_80"))
     parameters = zip(each.kernel.parameters.items(), arguments, strict=True)
-    given = {name: a for (name, kind), a in parameters if not isinstance(kind, Constant)}
+    values = {name: a for (name, kind), a in parameters if not isinstance(kind, Constant)}
     sizes = {f"global_{dim}": size for dim, size in enumerate(each.range)}
-    tw.compile(scheduled.kernel, "interpreter")(**given, **sizes)
+    tw.compile(scheduled.kernel, "interpreter")(**values, **sizes)
     all_same(arguments, wanted, each.tolerance)
 
 
 def test_the_benchmark_has_every_kernel() -> None:
     path = ROOT / "benchmarks" / "kernels.py"
-    found = importlib.util.spec_from_file_location("benchmarks_kernels", path)
-    assert found is not None and found.loader is not None
-    script = importlib.util.module_from_spec(found)
-    sys.modules[found.name] = script
-    found.loader.exec_module(script)
+    result = importlib.util.spec_from_file_location("benchmarks_kernels", path)
+    assert result is not None and result.loader is not None
+    script = importlib.util.module_from_spec(result)
+    sys.modules[result.name] = script
+    result.loader.exec_module(script)
     assert script.WORKS.keys() == {each.name for each in CASES}
     numbers, places = np.arange(4.0, dtype=np.float32), np.arange(4, dtype=np.int32)
     assert not script.differing("saxpy", [3, numbers], [3, numbers * (1 + 1e-6)])

@@ -293,6 +293,6 @@ def test_refused_combinations_list_the_supported() -> None:
 
 
 def test_combinations_name_the_instructions_of_a_machine() -> None:
-    found = {str(c): c.instructions for c in tw.matrix_combinations("x86:amx")}
-    assert "tdpbf16ps" in found["bf16 by bf16 into f32"]
-    assert found["f16 by f16 into f16"] == ()
+    result = {str(c): c.instructions for c in tw.matrix_combinations("x86:amx")}
+    assert "tdpbf16ps" in result["bf16 by bf16 into f32"]
+    assert result["f16 by f16 into f16"] == ()

@@ -59,8 +59,8 @@ def product(
 
 
 def scheduled(kernel: Kernel, level: str = "sm_80") -> KernelSchedule:
-    _, found = choose.choose(Start(kernel, kernel, None), nvidia.machine(level))
-    return found
+    _, result = choose.choose(Start(kernel, kernel, None), nvidia.machine(level))
+    return result
 
 
 def numbers(g: np.random.Generator, type_: str, *shape: int) -> Any:
@@ -70,8 +70,8 @@ def numbers(g: np.random.Generator, type_: str, *shape: int) -> Any:
 def interpret(
     stage: Kernel, given: dict[str, Any], range_: tuple[int, int], **numbers: int
 ) -> None:
-    lengths = {f"{name}_{d}": each.shape[d] for name, each in given.items() for d in (0, 1)}
-    flat = {name: each.reshape(-1) for name, each in given.items()}
+    lengths = {f"{name}_{d}": value.shape[d] for name, value in given.items() for d in (0, 1)}
+    flat = {name: value.reshape(-1) for name, value in given.items()}
     run(stage, {**flat, **lengths, **numbers, "global_0": range_[0], "global_1": range_[1]})
 
 
@@ -80,8 +80,8 @@ def check(types: Types, sizes: tuple[int, int, int], level: str = "sm_80") -> st
     m, n, k = sizes
     names = dict(zip("ABC", types, strict=True))
     chosen = tuple(map(dtype, types))
-    made = product.over(local=(1, 64), sizes=sizes, types=chosen, **names)
-    stage = scheduled(made, level).kernel
+    result = product.over(local=(1, 64), sizes=sizes, types=chosen, **names)
+    stage = scheduled(result, level).kernel
     g = np.random.default_rng(m)
     a, b = numbers(g, types[0], 2 * m - 3, 2 * k - 1), numbers(g, types[1], 2 * k - 1, 2 * n - 1)
     c = np.zeros((2 * m - 3, 2 * n - 1), dtype(types[2]).numpy)
@@ -233,9 +233,9 @@ def counted(a: tw.array("bf16", 2), b: tw.array("bf16", 2), c: tw.array("f32", 2
 
 
 def test_the_report_says_what_was_refused() -> None:
-    found = scheduled(counted.over(local=(1, 32)))
-    assert "<mma_" not in str(found.kernel)
-    (note,) = found.log.notes
+    result = scheduled(counted.over(local=(1, 32)))
+    assert "<mma_" not in str(result.kernel)
+    (note,) = result.log.notes
     assert note.startswith("products by each lane for itself ('k' is private to lanes")
     (note,) = scheduled(half.over(local=(1, 16))).log.notes
     assert note == "sums in memory between products ('total' is not only used as a whole)"
@@ -254,8 +254,8 @@ def test_the_report_says_what_was_refused() -> None:
 def test_ptxas_spills_nothing(types: Types, sizes: tuple[int, int, int]) -> None:
     names = dict(zip("ABC", types, strict=True))
     chosen = tuple(map(dtype, types))
-    made = product.over(local=(1, 64), sizes=sizes, types=chosen, **names)
-    launches = lower_launches(run_passes(scheduled(made).kernel), nvidia.machine("sm_80"))
+    result = product.over(local=(1, 64), sizes=sizes, types=chosen, **names)
+    launches = lower_launches(run_passes(scheduled(result).kernel), nvidia.machine("sm_80"))
     ptx = to_ptx(launches.text, "sm_80")
     assert "mma.sync" in ptx
     if assembled(ptx, "sm_80") is None:
@@ -263,7 +263,10 @@ def test_ptxas_spills_nothing(types: Types, sizes: tuple[int, int, int]) -> None
 
 
 def test_combinations_say_which_sizes_are_native() -> None:
-    found = {str(each): each for each in tw.matrix_combinations("nvidia:sm_90a")}
-    each = found["bf16 by bf16 into f32"]
+    result = {
+        str(matrix_combination): matrix_combination
+        for matrix_combination in tw.matrix_combinations("nvidia:sm_90a")
+    }
+    each = result["bf16 by bf16 into f32"]
     assert (each.instructions, each.sizes) == (("mma_m16n8k16_f32_bf16",), ((16, 8, 16),))
-    assert (16, 8, 8) in found["f16 by f16 into f16"].sizes
+    assert (16, 8, 8) in result["f16 by f16 into f16"].sizes

@@ -95,28 +95,28 @@ def check(seed: int) -> str:
     chosen = tuple(map(dtype, types))
     told = f"{seed}: {types} {(m, n, k)} {lanes} lanes, {several} subgroups, {level} {does}"
     depth, width = 2 * k - r.choice((0, 1)), several * n - r.choice((0, 1))
-    given = {
+    values = {
         "a": numbers(g, types[0], 2 * m - r.choice((0, 1)), depth),
         "b": numbers(g, types[1], *((depth, width) if layouts[1] == "row" else (width, depth))),
     }
     for name in ("c", "d"):
-        given[name] = numbers(g, types[2], len(given["a"]), width)
+        values[name] = numbers(g, types[2], len(values["a"]), width)
     local, range_ = (1, several * lanes), (2, several * lanes)
     constants = {"sizes": (m, n, k), "types": chosen, "layouts": layouts, "does": does}
-    wanted = {name: each.copy() for name, each in given.items()}
+    wanted = {name: value.copy() for name, value in values.items()}
     kernel = KERNELS[lanes]
     kernel.launch(range_, *wanted.values(), *constants.values(), local=local, target="interpreter")
-    on_x86 = {name: each.copy() for name, each in given.items()}
+    on_x86 = {name: value.copy() for name, value in values.items()}
     kernel.launch(range_, *on_x86.values(), *constants.values(), local=local, target="x86")
-    made = kernel.over(local=local, **dict(zip("ABC", types, strict=True)), **constants)
-    _, scheduled = choose.choose(Start(made, made, None), nvidia.machine(level))
-    lengths = {f"{name}_{d}": each.shape[d] for name, each in given.items() for d in (0, 1)}
-    flat = {name: each.reshape(-1) for name, each in given.items()}
+    result = kernel.over(local=local, **dict(zip("ABC", types, strict=True)), **constants)
+    _, scheduled = choose.choose(Start(result, result, None), nvidia.machine(level))
+    lengths = {f"{name}_{d}": value.shape[d] for name, value in values.items() for d in (0, 1)}
+    flat = {name: value.reshape(-1) for name, value in values.items()}
     sizes = {"global_0": range_[0], "global_1": range_[1]}
     run(scheduled.kernel, {**flat, **lengths, **sizes})
     for name in ("c", "d"):
         np.testing.assert_array_equal(on_x86[name], wanted[name], err_msg=f"x86 {told}")
-        np.testing.assert_array_equal(given[name], wanted[name], err_msg=told)
+        np.testing.assert_array_equal(values[name], wanted[name], err_msg=told)
     return f"{told} {scheduled.log.notes} {'mma' if '<mma_' in str(scheduled.kernel) else ''}"
 
 

@@ -39,8 +39,8 @@ def scaled(
 
 def made(sizes: tuple[int, int, int], types: tuple[str, str, str]) -> Kernel:
     names = dict(zip("ABC", types, strict=True))
-    found: Kernel = scaled.over(local=(1, 8), sizes=sizes, types=types, **names)
-    return found
+    result: Kernel = scaled.over(local=(1, 8), sizes=sizes, types=types, **names)
+    return result
 
 
 F32 = ("f32", "f32", "f32")
@@ -151,8 +151,8 @@ def test_a_is_copied_where_it_changes_or_lies_in_columns(layout: str) -> None:
     g = np.random.default_rng(0)
     a, b = (g.integers(-3, 4, size).astype(np.float32) for size in ((32, 16), (16, 64)))
     c = np.zeros((32, 64), np.float32)
-    given = a if layout == "row" else np.ascontiguousarray(a.T)
-    changed.launch((1, 8), given, b, c, layout, local=(1, 8), target="x86")
+    values = a if layout == "row" else np.ascontiguousarray(a.T)
+    changed.launch((1, 8), values, b, c, layout, local=(1, 8), target="x86")
     np.testing.assert_array_equal(c, a @ b + (a + 1) @ b if layout == "row" else a @ b)
     kernel = changed.over(local=(1, 8), layout=layout)
     assert "alloc tile_a" in str(last_stage(kernel, "x86:avx512"))
@@ -285,9 +285,9 @@ def test_slices_of_sums_are_vectors_beside_products_in_registers() -> None:
     c = np.zeros((12, 32), np.float32)
     doubled.launch((1, 8), a, b, c, local=(1, 8), target="x86")
     np.testing.assert_array_equal(c, a @ b * 2)
-    made = tw.compile(doubled.over(local=(1, 8)), "x86:avx2")
-    text = str(list(made.stages.values())[-1])
+    result = tw.compile(doubled.over(local=(1, 8)), "x86:avx2")
+    text = str(list(result.stages.values())[-1])
     # In rows, where neighbouring lanes are neighbours; factors in panels of a tile.
     assert "alloc total: f32[12, 32] workgroup" in text and "compute total_mad<fma_f32x8>" in text
     assert "alloc tile_b: f32[16, 32] {" in text
-    assert not any(word.startswith("vgather") for word in made.source("asm").split())
+    assert not any(word.startswith("vgather") for word in result.source("asm").split())

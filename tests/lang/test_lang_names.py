@@ -41,10 +41,10 @@ def kernel(names: tuple[str, ...]) -> Any:
 
 def results(names: tuple[str, ...], target: str, capture: Any) -> tuple[list[Any], str]:
     """What two launches give and print, one of them with an offset."""
-    made, found = kernel(names), []
+    result, found = kernel(names), []
     for offset in (None, 8):
         a, b = np.arange(16, dtype=np.int32) % 4, np.zeros(16, np.int32)
-        made.launch(8, a, b, 3, local=8, target=target, offset=offset)
+        result.launch(8, a, b, 3, local=8, target=target, offset=offset)
         found.append(b.tolist())
     return found, capture.readouterr().out
 

@@ -76,9 +76,9 @@ def test_strides(type_: Any, target: str) -> None:
     )
     for view in places:
         before = memory.copy()
-        given = x[: view.shape[0]]
-        turned.launch(given.shape, given, view, target=target)
-        np.testing.assert_array_equal(view, 2 * given)
+        values = x[: view.shape[0]]
+        turned.launch(values.shape, values, view, target=target)
+        np.testing.assert_array_equal(view, 2 * values)
         view[...] = 3
         before[...] = 3
         np.testing.assert_array_equal(memory, before)  # nothing beside it

@@ -188,7 +188,7 @@ def some(x: tw.array("T", 1), m: tw.constant) -> None:
 
 def test_refused_launches() -> None:
     x = np.zeros(4, np.float32)
-    for range_, given, options, what in [
+    for range_, values, options, what in [
         ((4,), (x,), {}, "1 arguments are given for 2 parameters"),
         ((), (x, 1), {}, "the range is ()"),
         ((1, 2, 3, 4), (x, 1), {}, "the range is (1, 2, 3, 4)"),
@@ -199,7 +199,7 @@ def test_refused_launches() -> None:
         ((6,), (x, x), {}, "the constant m is"),
     ]:
         with pytest.raises(ArgumentError) as caught:
-            some.launch(range_, *given, **options, target="interpreter")
+            some.launch(range_, *values, **options, target="interpreter")
         assert what in str(caught.value)
     with pytest.raises(ArgumentError, match="T is open"):
         some.over(m=3)
@@ -325,7 +325,7 @@ def test_check_finds_what_is_planted(tmp_path: Path, tilewright: Command) -> Non
     file.write_text(BAD)
     names = ("race", "outside", "missing", "fine")
     settings = ("--set=n=40", "--set=global_0=64")
-    ended = tilewright("check", *settings, "kernel", *(f"{file}:{each}" for each in names))
+    ended = tilewright("check", *settings, "kernel", *(f"{file}:{name}" for name in names))
     assert ended.code == 1
     said = ended.out
     for each in (

@@ -317,13 +317,13 @@ def _subgroup_scans(x, out):
     up, down = rows.copy(), rows.copy()
     up[:, 1:], down[:, :-2] = rows[:, :-1], rows[:, 2:]
     some = (rows == 50).any(1, keepdims=True)
-    found = [
+    result = [
         rows.cumsum(1),
         before,
         rows[:, ::-1] + rows[:, 3:4],
         (some * 2 + 1) * 1000 + up + down,
     ]
-    return {1: np.stack([each.ravel() for each in found])}
+    return {1: np.stack([each.ravel() for each in result])}
 
 
 case(

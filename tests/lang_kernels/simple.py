@@ -386,13 +386,13 @@ def collatz(steps: tw.array("s32", 1), most: tw.constant) -> None:
 
 
 def _collatz(steps, most):
-    found = []
+    result = []
     for i in range(len(steps)):
         value, count = i + 1, 0
         while value != 1 and count < most:
             value, count = (value // 2 if value % 2 == 0 else 3 * value + 1), count + 1
-        found.append(count)
-    return {0: np.array(found)}
+        result.append(count)
+    return {0: np.array(result)}
 
 
 case(collatz, 40, [None, 8], lambda g: [np.zeros(40, np.int32), 60], _collatz)
@@ -449,12 +449,12 @@ def fft_step(
 def _fft_step(x, roots, out, half):
     values, weights = x[:, 0] + 1j * x[:, 1], roots[:, 0] + 1j * roots[:, 1]
     n = len(x)
-    found = np.zeros(n, complex)
+    result = np.zeros(n, complex)
     for i in range(n // 2):
         w = weights[i % half] * values[i + n // 2]
         place = i // half * 2 * half + i % half
-        found[place], found[place + half] = values[i] + w, values[i] - w
-    return {2: np.stack([found.real, found.imag], 1)}
+        result[place], result[place + half] = values[i] + w, values[i] - w
+    return {2: np.stack([result.real, result.imag], 1)}
 
 
 def _unity(half):

@@ -39,11 +39,11 @@ def instructions(what: Kernel | Op, level: str) -> Counter[str]:
 
 @pytest.mark.parametrize("level", ["avx512_fp16", "amx"])
 def test_arithmetic_is_that_of_f16(level: str) -> None:
-    found = instructions(ARITHMETIC, level)
-    assert all(found[f"v{name}ph"] for name in ("mul", "add", "div", "max"))
-    assert not any("ph2ps" in name or "ps2ph" in name for name in found)
+    result = instructions(ARITHMETIC, level)
+    assert all(result[f"v{name}ph"] for name in ("mul", "add", "div", "max"))
+    assert not any("ph2ps" in name or "ps2ph" in name for name in result)
     # Each operation rounds: a product that is added is no fused one.
-    assert not any(name.startswith("vfm") for name in found)
+    assert not any(name.startswith("vfm") for name in result)
 
 
 def test_vectors_are_whole_registers() -> None:
@@ -53,19 +53,19 @@ def test_vectors_are_whole_registers() -> None:
 
 
 def test_elsewhere_it_is_that_of_f32() -> None:
-    found = instructions(ARITHMETIC, "avx512_bf16")
-    assert found["vmulps"] and found["vcvtph2ps"] and found["vcvtps2ph"]
-    assert not any(name.endswith("ph") and not name.startswith("vcvt") for name in found)
+    result = instructions(ARITHMETIC, "avx512_bf16")
+    assert result["vmulps"] and result["vcvtph2ps"] and result["vcvtps2ph"]
+    assert not any(name.endswith("ph") and not name.startswith("vcvt") for name in result)
 
 
 def test_sums_in_f16_are_fused() -> None:
     kernel = tw.compile(SUMS, "x86:avx512_fp16", threads=1)
-    found = instructions(SUMS, "avx512_fp16")
-    assert found["vfmadd231ph"] >= 13 and not found["vfmadd231ps"]
+    result = instructions(SUMS, "avx512_fp16")
+    assert result["vfmadd231ph"] >= 13 and not result["vfmadd231ps"]
     check_schedule(kernel.schedule)
 
 
 def test_sums_in_f32_stay_there() -> None:
     """Products of f16 add up in f32, unless the kernel says otherwise."""
-    found = instructions(tw.matmul("13x24:24x40", dtype="f16"), "avx512_fp16")
-    assert found["vfmadd231ps"] and not found["vfmadd231ph"]
+    result = instructions(tw.matmul("13x24:24x40", dtype="f16"), "avx512_fp16")
+    assert result["vfmadd231ps"] and not result["vfmadd231ph"]

@@ -87,9 +87,9 @@ def _copy(text: str) -> tuple[Kernel, Compute, Place]:
 
 def _found(text: str) -> Im2col:
     _, compute, place = _copy(text)
-    found = im2col_of(compute, place.facts)
-    assert isinstance(found, Im2col), found
-    return found
+    im2col = im2col_of(compute, place.facts)
+    assert isinstance(im2col, Im2col), im2col
+    return im2col
 
 
 def _unit(
@@ -125,19 +125,19 @@ def _unit(
 def _same(text: str) -> None:
     """Compares what the unit copies with what the compute says, in all iterations around it."""
     kernel, compute, place = _copy(text)
-    found = _found(text)
+    result = _found(text)
     source = compute.operands[0].view
-    tensor = replace(tensor_map(0, kernel.params[0].buffer, found), swizzle=0)
+    tensor = replace(tensor_map(0, kernel.params[0].buffer, result), swizzle=0)
     check_tensor_map(tensor)
     shape = source.buffer.shape
     flat = np.random.default_rng(0).integers(1, 1000, shape)
-    data = flat if found.order[-1] is not None else flat[None]
+    data = flat if result.order[-1] is not None else flat[None]
     loops = [(loop.var, loop.extent) for loop in place.loops]
     (m, _), (c, _) = ((dim.var, dim.extent) for dim in compute.dims)
     for point in itertools.product(*(range(_value(extent)) for _, extent in loops)):
         values = {var: at for (var, _), at in zip(loops, point, strict=True)}
-        corner = [int(evaluate(e, values)) for e in found.corner]
-        taps = [int(evaluate(e, values)) for e in found.taps]
+        corner = [int(evaluate(e, values)) for e in result.corner]
+        taps = [int(evaluate(e, values)) for e in result.taps]
         for i, got in enumerate(_unit(tensor, data, corner, taps)):
             for j, value in enumerate(got):
                 here: dict[Var, int] = {**values, m: i, c: j}
@@ -160,22 +160,22 @@ def walks(draw: st.DrawFn) -> Walk:
         return tuple(draw(values) for _ in range(rank))
 
     kernel, steps, dilation = each(small), each(small), each(small)
-    made = each(st.integers(3, 6))
+    result = each(st.integers(3, 6))
     # Each tap meets something: otherwise what a mask says of taps is not said of the index.
     padding = tuple(
         draw(st.integers(0, min((k - 1) * d, (o - 1) * s)))
-        for o, s, k, d in zip(made, steps, kernel, dilation, strict=True)
+        for o, s, k, d in zip(result, steps, kernel, dilation, strict=True)
     )
     read = tuple(
         max(2, (o - 1) * s + (k - 1) * d + 1 - p - draw(st.integers(0, p)))
-        for o, s, k, d, p in zip(made, steps, kernel, dilation, padding, strict=True)
+        for o, s, k, d, p in zip(result, steps, kernel, dilation, padding, strict=True)
     )
     reach = zip(kernel, dilation, padding, read, strict=True)
     assume(all((k - 1) * d - p < n for k, d, p, n in reach))
     return Walk(
         draw(st.integers(1 if rank > 1 else 2, 3)),
         draw(st.sampled_from([8, 16])),
-        *(read, made, kernel, steps, dilation, padding),
+        *(read, result, kernel, steps, dilation, padding),
         draw(st.sampled_from([4, 8, 16])),
     )
 
@@ -213,11 +213,11 @@ def _text(**changed: str) -> str:
 
 
 def test_a_column() -> None:
-    found = _found(_text())
-    assert (found.order, found.channels, found.pixels) == ((3, 2, 1, 0), 8, 4)
-    assert (found.steps, found.lower, found.upper) == ((1, 2), (-1, -1), (-1, -2))
-    assert [to_text(e) for e in found.taps] == ["tap % 3", "tap // 3"]
-    assert [to_text(e) for e in found.corner] == [
+    result = _found(_text())
+    assert (result.order, result.channels, result.pixels) == ((3, 2, 1, 0), 8, 4)
+    assert (result.steps, result.lower, result.upper) == ((1, 2), (-1, -1), (-1, -2))
+    assert [to_text(e) for e in result.taps] == ["tap % 3", "tap // 3"]
+    assert [to_text(e) for e in result.corner] == [
         "8",
         "g * 4 % 5 - 1",
         "g * 4 // 5 % 3 * 2 - 1",
@@ -263,27 +263,27 @@ REFUSED: dict[str, tuple[dict[str, str], str]] = {
 def test_refusals(name: str) -> None:
     changed, message = REFUSED[name]
     _, compute, place = _copy(_text(**changed))
-    found = tile_of(compute, place.facts)
-    assert isinstance(found, str) and message in found, found
+    tile = tile_of(compute, place.facts)
+    assert isinstance(tile, str) and message in tile, tile
 
 
 def test_other_dims_are_none() -> None:
     text = _text().replace("src[", "src[m, ").replace("bf16[2,", "bf16[4, 2,")
     _, compute, place = _copy(text)
-    found = tile_of(compute, place.facts)
-    assert isinstance(found, str) and "% 5 is no digit of m" in found, found
+    tile = tile_of(compute, place.facts)
+    assert isinstance(tile, str) and "% 5 is no digit of m" in tile, tile
 
 
 @pytest.mark.parametrize("change", ["corner", "taps", "lower", "order of taps"])
 def test_the_unit_of_these_tests_finds_faults(change: str) -> None:
     """A wrong corner, tap or box gives other pixels, or none."""
     kernel, _, _ = _copy(_text())
-    found = _found(_text())
-    tensor = tensor_map(0, kernel.params[0].buffer, found)
+    result = _found(_text())
+    tensor = tensor_map(0, kernel.params[0].buffer, result)
     data = np.random.default_rng(1).integers(1, 1000, kernel.params[0].buffer.shape)
-    values = {v: 3 for e in (*found.corner, *found.taps) for v in variables(e)}
-    corner = [int(evaluate(e, values)) for e in found.corner]
-    taps = [int(evaluate(e, values)) for e in found.taps]
+    values = {v: 3 for e in (*result.corner, *result.taps) for v in variables(e)}
+    corner = [int(evaluate(e, values)) for e in result.corner]
+    taps = [int(evaluate(e, values)) for e in result.taps]
     right = list(_unit(tensor, data, corner, taps))
     if change == "corner":
         corner[1] += 1

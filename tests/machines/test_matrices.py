@@ -119,8 +119,8 @@ QUADS: dict[str, Callable[[int, int], tuple[int, int]]] = {
 
 
 def _offset(fragment: Fragment, *place: int) -> int:
-    found = simplify(fragment.layout.offset_of(tuple(map(const, place))))
-    return int(found.value)  # type: ignore[attr-defined]
+    result = simplify(fragment.layout.offset_of(tuple(map(const, place))))
+    return int(result.value)  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -178,8 +178,8 @@ def test_tiles_of_a_fragment() -> None:
     for m, n in product(range(32), range(24)):
         lane, register = divmod(_offset(fragment, m % 16, n % 8), fragment.registers)
         tile = m // 16 * 3 + n // 8
-        found = simplify(layout.offset_of((const(m), const(n))))
-        assert found is const(lane * 24 + tile * 4 + register)
+        result = simplify(layout.offset_of((const(m), const(n))))
+        assert result is const(lane * 24 + tile * 4 + register)
     with pytest.raises(LayoutError, match=r"\[32, 20\] is no whole number of tiles of \[16, 8\]"):
         fragment.tiled((32, 20))
     with pytest.raises(LayoutError, match="cannot be spread evenly over 7 lanes"):
@@ -197,8 +197,8 @@ def _stages(op: Op, level: str, config: WorkgroupConfig | None = None) -> Kernel
 
 
 def _used(kernel: Kernel) -> set[str]:
-    found = {s.instruction for s in walk_stmts(kernel.body) if isinstance(s, Compute)}
-    return {name for name in found if name is not None}
+    result = {s.instruction for s in walk_stmts(kernel.body) if isinstance(s, Compute)}
+    return {name for name in result if name is not None}
 
 
 def _convolution(direction: str, layout: str, problem: str = "mb2ic24ih9oc40oh9kh3ph1") -> Op:

@@ -64,10 +64,10 @@ def test_matrices_are_where_the_manual_has_them(instruction: Instruction) -> Non
 def test_who_has_them() -> None:
     assert len(nvidia.LEVELS) > 4
     for level in nvidia.LEVELS:
-        found = {i.name for i in nvidia.machine(level).instructions if i.stores}
-        assert bool(found) == (level in ("sm_90a", "sm_100a"))
+        result = {i.name for i in nvidia.machine(level).instructions if i.stores}
+        assert bool(result) == (level in ("sm_90a", "sm_100a"))
         # Only where warps act as one, four of them do.
-        assert any("_m64" in name for name in found) == (level == "sm_90a")
+        assert any("_m64" in name for name in result) == (level == "sm_90a")
 
 
 # What is emitted: one matrix of a tile after another, by two subgroups.
@@ -364,8 +364,8 @@ CASES: dict[str, tuple[Op, WorkgroupConfig, str, str]] = {
 
 
 def _stores(kernel: Kernel) -> set[str]:
-    found = {s.instruction for s in walk_stmts(kernel.body) if isinstance(s, Compute)}
-    return {name for name in found if name in STORES}
+    result = {s.instruction for s in walk_stmts(kernel.body) if isinstance(s, Compute)}
+    return {name for name in result if name in STORES}
 
 
 @pytest.mark.parametrize("name", in_turns(5, CASES))

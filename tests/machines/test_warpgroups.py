@@ -106,9 +106,9 @@ def _placed(kernel: Kernel, position: int) -> RowPlacement:
         facts = facts.loop(dim.var, dim.extent)
     operand, role = compute.operands[position], BF16.operands[position]
     for rows in role.rows:
-        found = place_rows(rows, operand.view, dims, facts)
-        if isinstance(found, RowPlacement):
-            return found
+        result = place_rows(rows, operand.view, dims, facts)
+        if isinstance(result, RowPlacement):
+            return result
     raise AssertionError(role)
 
 
@@ -144,8 +144,8 @@ MAJORS = {
 
 @pytest.mark.parametrize("name", MAJORS)
 def test_operands_lie_in_rows(name: str) -> None:
-    given, (along, length), first, blocks = MAJORS[name]
-    kernel = tensorize(_kernel(given), "main", BF16, {"m": "m", "n": "n", "k": "k"})
+    values, (along, length), first, blocks = MAJORS[name]
+    kernel = tensorize(_kernel(values), "main", BF16, {"m": "m", "n": "n", "k": "k"})
     placed = _placed(kernel, 0)
     assert (placed.rows.along, placed.rows.length) == (along, length)
     assert str(placed.first) == first
@@ -207,9 +207,9 @@ REFUSED = {
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_refused_operands(name: str) -> None:
-    given, message = REFUSED[name]
+    values, message = REFUSED[name]
     with pytest.raises(ScheduleError, match=re.escape(message)):
-        tensorize(_kernel(given), "main", BF16, {"m": "m", "n": "n", "k": "k"})
+        tensorize(_kernel(values), "main", BF16, {"m": "m", "n": "n", "k": "k"})
 
 
 def test_operands_in_global_memory_are_refused() -> None:

@@ -92,20 +92,20 @@ def ratio(found: Measured) -> float:
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_quiet_machine(threads: int) -> None:
-    found = compare(Invented(), threads)
-    assert ratio(found) == pytest.approx(2.0)
-    assert found.noise == () and found.attempts == 1
-    for each in found.times.values():
+    result = compare(Invented(), threads)
+    assert ratio(result) == pytest.approx(2.0)
+    assert result.noise == () and result.attempts == 1
+    for each in result.times.values():
         assert each.spread == pytest.approx(0, abs=1e-9) and each.rounds >= MIN_ROUNDS
-    assert found.conditions.others == pytest.approx(0, abs=1e-9)
-    assert found.conditions.disturbed == 0 and found.conditions.stolen == 0
+    assert result.conditions.others == pytest.approx(0, abs=1e-9)
+    assert result.conditions.disturbed == 0 and result.conditions.stolen == 0
 
 
 def test_sides_of_the_same_threads_need_no_pause() -> None:
     host = Invented()
     sides = {"one": host.work(0.001), "other": host.work(0.002)}
-    found = measure(sides, seconds=1.0, threads=2, host=host, apart=False)
-    assert found.times["other"].median == pytest.approx(0.002)
+    result = measure(sides, seconds=1.0, threads=2, host=host, apart=False)
+    assert result.times["other"].median == pytest.approx(0.002)
     assert host.time == pytest.approx(host.own)
     compare(host, threads=2)
     assert host.time > host.own + 1
@@ -115,13 +115,13 @@ def test_a_busy_process_on_all_cores_is_noisy() -> None:
     # Times that agree with each other, round after round, and are wrong by factors that differ.
     host = Invented()
     host.slowness, host.waiting, host.others = lambda _: 7.0, lambda _: 0.8, lambda _: 2.0
-    found = compare(host, threads=2)
-    assert ratio(found) == pytest.approx(14.0)
-    assert found.times["ours"].error == pytest.approx(0, abs=1e-9)
-    assert found.noise == (
+    result = compare(host, threads=2)
+    assert ratio(result) == pytest.approx(14.0)
+    assert result.times["ours"].error == pytest.approx(0, abs=1e-9)
+    assert result.noise == (
         "threads waited for a core in 100% of the batches; others used 2.0 of 2 cores",
     )
-    assert found.attempts > 1
+    assert result.attempts > 1
 
 
 def test_where_nobody_says_who_waited_the_load_counts() -> None:
@@ -135,9 +135,9 @@ def test_where_nobody_says_anything_the_times_count() -> None:
     host = Invented()
     host.slowness = lambda now: 1 + 3 * (now * 61 % 1)
     host.says_waited = host.says_usage = False
-    found = compare(host)
-    assert found.conditions.others is found.conditions.disturbed is None
-    assert len(found.noise) == 1 and found.noise[0].startswith("the ratio to peer is known to ")
+    result = compare(host)
+    assert result.conditions.others is result.conditions.disturbed is None
+    assert len(result.noise) == 1 and result.noise[0].startswith("the ratio to peer is known to ")
     alone = measure({"ours": host.work(0.02)}, seconds=1.0, host=host)
     assert len(alone.noise) == 1 and alone.noise[0].startswith("the time is known to ")
 
@@ -151,10 +151,10 @@ def test_batches_in_which_nobody_waited_count_alone() -> None:
 
     host.slowness = lambda now: 5.0 if taken(now) else 1.0
     host.waiting = lambda now: 0.8 if taken(now) else 0.0
-    found = compare(host)
-    assert ratio(found) == pytest.approx(2.0)
-    assert found.noise == ()
-    assert found.conditions.disturbed is not None and found.conditions.disturbed > 0.1
+    result = compare(host)
+    assert ratio(result) == pytest.approx(2.0)
+    assert result.noise == ()
+    assert result.conditions.disturbed is not None and result.conditions.disturbed > 0.1
     # What is left out is chosen by who waited, not by how long it took.
     host.says_waited = host.says_usage = False
     assert compare(host).noise
@@ -165,8 +165,8 @@ def test_moments_of_the_system_are_no_noise(threads: int) -> None:
     # On all cores, threads always wait for something: 2% of each batch make it as much longer.
     host = Invented()
     host.waiting, host.slowness = lambda _: 0.02, lambda _: 1.02
-    found = compare(host, threads)
-    assert found.noise == () and ratio(found) == pytest.approx(2.0, rel=0.05)
+    result = compare(host, threads)
+    assert result.noise == () and ratio(result) == pytest.approx(2.0, rel=0.05)
     host.waiting = lambda _: 0.08
     assert compare(host, threads).noise
 
@@ -190,9 +190,9 @@ def test_measured_again_until_it_is_quiet() -> None:
     host = Invented()
     host.waiting = lambda now: 0.5 if now < 2.5 else 0.0
     host.slowness = lambda now: 2.0 if now < 2.5 else 1.0
-    found = compare(host)
-    assert found.noise == () and found.attempts == 2
-    assert ratio(found) == pytest.approx(2.0)
+    result = compare(host)
+    assert result.noise == () and result.attempts == 2
+    assert ratio(result) == pytest.approx(2.0)
     # There is no time for that.
     host = Invented()
     host.waiting = lambda now: 0.5
@@ -203,9 +203,9 @@ def test_of_noisy_attempts_that_with_the_least_error_counts() -> None:
     host = Invented()
     host.waiting = lambda now: 0.5
     host.slowness = lambda now: 1.0 if 2.1 < now < 4.2 else 1 + (now * 61 % 1)
-    found = compare(host)
-    assert found.noise and found.attempts == ATTEMPTS
-    assert found.times["ours"].median == pytest.approx(0.001)
+    result = compare(host)
+    assert result.noise and result.attempts == ATTEMPTS
+    assert result.times["ours"].median == pytest.approx(0.001)
 
 
 def test_another_virtual_machine() -> None:
@@ -231,9 +231,9 @@ def test_more_threads_than_cores() -> None:
 def test_a_ratio_that_moves() -> None:
     host = Invented()
     host.slowness = lambda now: 1 + now / 20
-    found = compare(host, seconds=4.0)
-    assert found.times["ours"].error < 0.03
-    (reason,) = found.noise
+    result = compare(host, seconds=4.0)
+    assert result.times["ours"].error < 0.03
+    (reason,) = result.noise
     assert reason.startswith("the ratio to peer still moved, by ")
 
 
@@ -251,11 +251,11 @@ def test_work_of_other_devices() -> None:
 
 def test_the_error_of_a_median() -> None:
     assert Timing.of([3.0]) == Timing(3.0, 3.0, 0.0, 0.0, 1)
-    found = Timing.of([float(i) for i in range(101, 0, -1)])
-    assert (found.median, found.best, found.rounds) == (51.0, 1.0, 101)
-    assert found.spread == pytest.approx(50 / 51)
+    result = Timing.of([float(i) for i in range(101, 0, -1)])
+    assert (result.median, result.best, result.rounds) == (51.0, 1.0, 101)
+    assert result.spread == pytest.approx(50 / 51)
     # Ranks 40 to 61: those between which the median is in 95 of 100 samples.
-    assert found.error == pytest.approx(11 / 51)
+    assert result.error == pytest.approx(11 / 51)
 
 
 def test_the_fastest_way() -> None:
@@ -311,13 +311,13 @@ def test_a_busy_process_on_the_core() -> None:
     with on_one_core():
         other = subprocess.Popen([sys.executable, "-c", "while True: pass"])
         try:
-            found = measure({"ours": once, "peer": twice}, seconds=0.1)
+            result = measure({"ours": once, "peer": twice}, seconds=0.1)
         finally:
             other.kill()
             other.wait()
-    assert found.noise or 1.8 < ratio(found) < 2.2
-    assert found.conditions.disturbed is not None and found.conditions.disturbed > 0
-    assert found.conditions.cores == 1
+    assert result.noise or 1.8 < ratio(result) < 2.2
+    assert result.conditions.disturbed is not None and result.conditions.disturbed > 0
+    assert result.conditions.cores == 1
 
 
 def test_what_the_system_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -325,10 +325,10 @@ def test_what_the_system_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     stat.write_text("cpu  100 20 30 5000 600 7 8 90 40 4\ncpu0 1 1 1 1 1 1 1 1 1 1\n")
     monkeypatch.setattr(hosts, "_STAT", stat)
     monkeypatch.setattr(hosts, "_TASKS", tmp_path / "task")
-    found, tick = Host().usage(), 1 / os.sysconf("SC_CLK_TCK")
-    assert found is not None
-    assert found.busy == pytest.approx((100 + 20 + 30 + 7 + 8) * tick)
-    assert found.stolen == pytest.approx(90 * tick) and found.own > 0
+    result, tick = Host().usage(), 1 / os.sysconf("SC_CLK_TCK")
+    assert result is not None
+    assert result.busy == pytest.approx((100 + 20 + 30 + 7 + 8) * tick)
+    assert result.stolen == pytest.approx(90 * tick) and result.own > 0
     for number, line in ((1, "5 2000000000 3\n"), (2, "5 500000000 3\n")):
         (tmp_path / "task" / str(number)).mkdir(parents=True)
         (tmp_path / "task" / str(number) / "schedstat").write_text(line)

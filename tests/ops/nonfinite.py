@@ -52,8 +52,8 @@ def terms_of(op: Op) -> Terms:
 
 
 def _compute(kernel: Kernel, name: str) -> Compute:
-    found = (s for s in walk_stmts(kernel.body) if isinstance(s, Compute) and s.name == name)
-    return next(found)
+    result = (s for s in walk_stmts(kernel.body) if isinstance(s, Compute) and s.name == name)
+    return next(result)
 
 
 def allowed(terms: Terms, arrays: Mapping[str, Any], shape: tuple[int, ...]) -> tuple[Any, Any]:

@@ -60,13 +60,13 @@ kernel k(m: s64 in 0..64, n: s64 in 0..256, in x: f32[m, n], out most: f32[m], o
 def test_nothing_is_computed_of_nothing(text: str, shape: tuple[int, int], target: str) -> None:
     need_device(target)
     kernel = tw.parse_kernel(text.format(*shape))
-    given = {"x": np.zeros(shape, np.float32)}
-    if "w" in [each.name for each in kernel.arrays]:
-        given["w"] = np.zeros((shape[1], 4), np.float32)
-    found = tw.compile(kernel, target=target)(**given)
-    wanted = tw.compile(kernel, target="interpreter")(**given)
+    values = {"x": np.zeros(shape, np.float32)}
+    if "w" in [array.name for array in kernel.arrays]:
+        values["w"] = np.zeros((shape[1], 4), np.float32)
+    result = tw.compile(kernel, target=target)(**values)
+    wanted = tw.compile(kernel, target="interpreter")(**values)
     for name in ("y", "z"):
-        np.testing.assert_array_equal(found[name], wanted[name])
+        np.testing.assert_array_equal(result[name], wanted[name])
 
 
 @pytest.mark.parametrize("target", ["x86", *DEVICES, "interpreter"])
@@ -75,9 +75,9 @@ def test_symbols_that_are_zero_or_break_their_promise(target: str) -> None:
     kernel = tw.compile(tw.parse_kernel(MAXIMA), target=target)
     for shape in ((0, 0), (0, 5), (5, 0), (3, 4), (64, 256)):
         x = np.random.default_rng(1).standard_normal(shape).astype(np.float32)
-        found = kernel(x=x)
-        np.testing.assert_array_equal(found["most"], x.max(1, initial=-np.inf))
-        np.testing.assert_array_equal(found["all"], [x.max(initial=3.0)])
+        result = kernel(x=x)
+        np.testing.assert_array_equal(result["most"], x.max(1, initial=-np.inf))
+        np.testing.assert_array_equal(result["all"], [x.max(initial=3.0)])
     for shape, name in (((65, 1), "m"), ((1, 257), "n")):
         with pytest.raises(tw.TilewrightError, match=f"the argument {name} is {max(shape)}, but"):
             kernel(x=np.zeros(shape, np.float32))

@@ -78,9 +78,9 @@ def test_what_is_missing_is_found() -> None:
 def test_a_function_is_within_its_bound(name: str) -> None:
     alpha, beta = NUMBERS.get(name, (0.0, 0.0))
     values = points(name)
-    found = execute(tw.elementwise(values.shape, name, alpha, beta), src=values)["dst"]
+    result = execute(tw.elementwise(values.shape, name, alpha, beta), src=values)["dst"]
     bound = Approximate.exact(values, f32).unary(Unary(name, alpha, beta))
-    off = np.abs(found.astype(np.float64) - bound.value)
+    off = np.abs(result.astype(np.float64) - bound.value)
     assert (off <= bound.error).all(), (name, values[off > bound.error])
     assert UNARY_FUNCTIONS[name].units > 0 or not bound.error.any() or alpha == 1 / 6
 
@@ -93,9 +93,9 @@ def test_a_function_is_pytorchs(name: str) -> None:
     values = points(name).astype(np.float64)
     step = record.peer(torch, alpha, beta)
     assert step is not None
-    found = step(torch.from_numpy(values), torch.empty(values.shape, dtype=torch.float64))
+    result = step(torch.from_numpy(values), torch.empty(values.shape, dtype=torch.float64))
     wanted = record.reference(values, alpha, beta)
-    np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-12, atol=3e-9)
+    np.testing.assert_allclose(result.numpy(), wanted, rtol=1e-12, atol=3e-9)
 
 
 def test_pytorch_lacks_some_numbers() -> None:
@@ -138,10 +138,10 @@ def test_other_names(alias: str) -> None:
 
 def test_silu_is_silu() -> None:
     x = np.array([[-1.0, 0.0, 2.0]], np.float32)
-    found = execute(tw.elementwise(x.shape, "silu"), src=x)["dst"]
-    np.testing.assert_allclose(found, x / (1 + np.exp(-x)), rtol=1e-6)
-    found = execute(tw.elementwise(x.shape, "gelu"), src=x)["dst"]
-    np.testing.assert_allclose(found, [[-0.1586553, 0.0, 1.9544997]], rtol=1e-6)
+    result = execute(tw.elementwise(x.shape, "silu"), src=x)["dst"]
+    np.testing.assert_allclose(result, x / (1 + np.exp(-x)), rtol=1e-6)
+    result = execute(tw.elementwise(x.shape, "gelu"), src=x)["dst"]
+    np.testing.assert_allclose(result, [[-0.1586553, 0.0, 1.9544997]], rtol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -166,12 +166,12 @@ def test_what_was_meant(call: object, meant: str) -> None:
 
 
 def test_what_is_close_to_nothing() -> None:
-    with pytest.raises(ProblemError, match="cure: choose one of abs, clip") as found:
+    with pytest.raises(ProblemError, match="cure: choose one of abs, clip") as result:
         tw.unary("q")
-    assert "mean" not in str(found.value)
+    assert "mean" not in str(result.value)
 
 
 def test_names_of_the_package() -> None:
-    with pytest.raises(AttributeError, match="no attribute 'convoluton'") as found:
+    with pytest.raises(AttributeError, match="no attribute 'convoluton'") as result:
         tw.convoluton  # noqa: B018
-    assert found.value.name == "convoluton" and found.value.obj is tw
+    assert result.value.name == "convoluton" and result.value.obj is tw

@@ -49,8 +49,8 @@ def test_arguments_ask_for_the_case_again(driver: str) -> None:
 def test_the_documents_have_each_driver() -> None:
     page = (ROOT / "docs" / "command-line.md").read_text(encoding="utf-8")
     rows = [line.split(" | ") for line in page.splitlines() if line.startswith("| `")]
-    found = {row[0].strip("| `"): row[2].strip("`") for row in rows}
-    assert found == {driver: record.example for driver, record in LIBRARY.items()}
+    result = {row[0].strip("| `"): row[2].strip("`") for row in rows}
+    assert result == {driver: record.example for driver, record in LIBRARY.items()}
 
 
 @pytest.mark.parametrize("driver", RECORDS)
@@ -83,14 +83,14 @@ def test_benchmarks_find_a_peer(driver: str) -> None:
     if load_torch() is None:
         pytest.skip("PyTorch is not installed")
     problem = LIBRARY[driver].parse(LIBRARY[driver].example).smallest()
-    found = 0
+    result = 0
     for direction in problem.directions:
         try:
             peers = find_peers(Case(problem, direction=direction).op().resolved(), 1)
         except UnsupportedError:
             continue
-        found += sum(call() is not None for calls in peers.values() for call in calls)
-    assert found or driver in NO_PEER
+        result += sum(call() is not None for calls in peers.values() for call in calls)
+    assert result or driver in NO_PEER
 
 
 @pytest.mark.parametrize("driver", RECORDS)
@@ -131,19 +131,19 @@ def test_answers_are_those_of_torch(driver: str) -> None:
         problem = op.problem
         assert isinstance(problem, Record)
         inputs = make_inputs(op, exact=False, seed=5)
-        given = {name: torch.from_numpy(np.array(array)) for name, array in inputs.items()}
+        values = {name: torch.from_numpy(np.array(array)) for name, array in inputs.items()}
         wanted = expected(op, inputs, exact=False)
         for name in wanted:
             argument = op.argument(name)
-            given[name] = torch.zeros(
+            values[name] = torch.zeros(
                 argument.shape, dtype=getattr(torch, argument.dtype.numpy_name)
             )
         try:
-            made = problem.peer(torch, given, case.direction)()
+            result = problem.peer(torch, values, case.direction)()
         except UnsupportedError:
             continue
         for each, tensor in zip(
-            wanted.values(), made if isinstance(made, tuple | list) else (made,), strict=False
+            wanted.values(), result if isinstance(result, tuple | list) else (result,), strict=False
         ):
             np.testing.assert_allclose(
                 tensor.numpy().reshape(np.shape(each.want)), each.want, rtol=1e-9, atol=1e-9
@@ -183,8 +183,10 @@ def test_cases_in_words(arguments: str) -> None:
 
 def test_a_tag_for_all_or_each_of_several_tensors() -> None:
     (case,) = _cases("concat --stag=axb:6x1x2 2x3x2:2x3x2")
-    found = {each.name: [b.dim for b in each.layout.blocks] for each in case.op().arguments}
-    assert found == {"src0": [0, 2, 1], "src1": [0, 2, 1], "dst": [0, 1, 2]}
+    result = {
+        argument.name: [b.dim for b in argument.layout.blocks] for argument in case.op().arguments
+    }
+    assert result == {"src0": [0, 2, 1], "src1": [0, 2, 1], "dst": [0, 1, 2]}
     for words, number, there in (
         ("concat --stag=axb:abx:axb 2x3:2x3", 3, 2),
         ("eltwise --stag=ab:ab 2x3", 2, 1),
@@ -269,9 +271,9 @@ def test_infinities_and_nan_are_as_numpy_has_them(target: str) -> None:
     assert run(tw.argmax((4, 3)))[:, 0].tolist() == np.argmax(x, 1).tolist()
     assert run(tw.argmin((4, 3)))[:, 0].tolist() == np.argmin(x, 1).tolist()
     np.testing.assert_array_equal(run(tw.scan((4, 3), "cummax")), np.maximum.accumulate(x, axis=1))
-    made = run(tw.sort((4, 3)))
-    np.testing.assert_array_equal(made["dst"], np.sort(x, axis=1))
-    np.testing.assert_array_equal(made["indices"], np.argsort(x, axis=1, kind="stable"))
+    result = run(tw.sort((4, 3)))
+    np.testing.assert_array_equal(result["dst"], np.sort(x, axis=1))
+    np.testing.assert_array_equal(result["indices"], np.argsort(x, axis=1, kind="stable"))
 
 
 @pytest.mark.parametrize("target", ["x86", *DEVICES, "interpreter"])
@@ -282,11 +284,11 @@ def test_indices_far_out_of_range(target: str) -> None:
     places = np.array([0, 4, 5, -1, 2**31, 1 - 2**32, 2**32 + 1, 2**63 - 1, -(2**63)])
     count, inside = len(places), (places >= 0) & (places < 5)
     types = "f32:s64:f32"
-    made = tw.compile(tw.gather(f"5x2:{count}", counted=True, dtype=types), target=target)(
+    result = tw.compile(tw.gather(f"5x2:{count}", counted=True, dtype=types), target=target)(
         src=table, indices=places
     )
-    np.testing.assert_array_equal(made["dst"], table[np.clip(places, 0, 4)])
-    assert made["outside"].tolist() == [7]
+    np.testing.assert_array_equal(result["dst"], table[np.clip(places, 0, 4)])
+    assert result["outside"].tolist() == [7]
     kernel = tw.compile(tw.gather(f"5x2:{count}", outside="zero", dtype=types), target=target)
     wanted = np.where(inside[:, None], table[np.clip(places, 0, 4)], 0)
     np.testing.assert_array_equal(kernel(src=table, indices=places), wanted)
@@ -304,9 +306,9 @@ def test_indices_out_of_range_are_counted() -> None:
     table = np.arange(10, dtype=np.float32).reshape(5, 2)
     places = np.array([-1, 0, 4, 5, 2], np.int32)
     kernel = tw.compile(tw.gather("5x2:5", counted=True), threads=1)
-    made = kernel(src=table, indices=places)
-    assert made["outside"].tolist() == [2]
-    np.testing.assert_array_equal(made["dst"], table[[0, 0, 4, 4, 2]])
+    result = kernel(src=table, indices=places)
+    assert result["outside"].tolist() == [2]
+    np.testing.assert_array_equal(result["dst"], table[[0, 0, 4, 4, 2]])
     kernel = tw.compile(tw.gather("5x2:5", outside="zero"), threads=1)
     wanted = np.where(np.isin(places, [-1, 5])[:, None], 0, table[[0, 0, 4, 4, 2]])
     np.testing.assert_array_equal(kernel(src=table, indices=places), wanted)
@@ -369,8 +371,8 @@ def test_places_that_phases_and_rows_have_in_digits(tilewright: Command) -> None
     """Six phases in tiles of four: that a digit has three values, their mask says."""
     case = "g1mb1ic1oc1id4od6kd3ih4oh12kh3sh3iw4ow9kw2sw2"
     for target in ("nvidia:sm_80", "spirv:gpu"):
-        given = ("--on", "interpreter", "--target", target, "--dt=f64:u8:f64")
-        ended = tilewright("verify", "deconv", *given, case)
+        values = ("--on", "interpreter", "--target", target, "--dt=f64:u8:f64")
+        ended = tilewright("verify", "deconv", *values, case)
         assert ended.code == 0, ended.out
 
 
@@ -385,9 +387,9 @@ def test_epilogues_of_the_library() -> None:
     plain = np.exp(x) / np.exp(x).sum(1, keepdims=True)
     wanted = np.rint(np.maximum(plain * 4 + 2.0 * dst, 0) * factors / 0.0625)
     for target in ("interpreter", "x86"):
-        found = dst.copy()
-        tw.compile(case.op(), target)(src=x, post_op_2=factors, dst=found)
-        np.testing.assert_array_equal(found, np.clip(wanted, 0, 255))
+        result = dst.copy()
+        tw.compile(case.op(), target)(src=x, post_op_2=factors, dst=result)
+        np.testing.assert_array_equal(result, np.clip(wanted, 0, 255))
     with pytest.raises(UnsupportedError, match="takes one scale for src"):
         _cases("softmax --attr-scales=src:per_dim_1 2x3")[0].op()
     with pytest.raises(UnsupportedError, match="takes no scales and post-ops here"):
@@ -397,9 +399,9 @@ def test_epilogues_of_the_library() -> None:
 @pytest.mark.parametrize("target", ["interpreter", "x86", *DEVICES])
 def test_sums_read_the_old_result_as_another_type(target: str) -> None:
     (case,) = _cases("reorder --dt=f32:s8 --attr-post-ops=sum:0.25:0:u8 3")
-    found = np.array([-1, 5, -128], np.int8)
-    tw.compile(case.op(), target)(src=np.ones(3, np.float32), dst=found)
-    assert found.tolist() == [65, 2, 33]  # 1 + 255 / 4, rounded
+    result = np.array([-1, 5, -128], np.int8)
+    tw.compile(case.op(), target)(src=np.ones(3, np.float32), dst=result)
+    assert result.tolist() == [65, 2, 33]  # 1 + 255 / 4, rounded
 
 
 def test_norms_are_reductions() -> None:
@@ -413,8 +415,8 @@ def test_norms_are_reductions() -> None:
     ):
         (case,) = _cases(f"reduce --alg={name} --p={p} --eps={eps} 2x3:2x1")
         for target in ("interpreter", "x86"):
-            found = tw.compile(case.op(), target)(src=x)
-            np.testing.assert_allclose(found.ravel(), wanted, rtol=1e-6)
+            result = tw.compile(case.op(), target)(src=x)
+            np.testing.assert_allclose(result.ravel(), wanted, rtol=1e-6)
     with pytest.raises(ProblemError, match="reduce sum takes no --p"):
         _cases("reduce --alg=sum --p=2 2x3:2x1")
     with pytest.raises(ProblemError, match=r"a norm with p=0\.5"):

@@ -52,11 +52,13 @@ def check(op: Op, target: str) -> None:
             for seed, argument in enumerate(op.arguments)
             if argument.access == "in"
         }
-        guarded = {each.name: Guarded(each, arrays.get(each.name)) for each in op.arguments}
-        given = {name: guarded[name].array for name in arrays}
+        guarded = {
+            argument.name: Guarded(argument, arrays.get(argument.name)) for argument in op.arguments
+        }
+        values = {name: guarded[name].array for name in arrays}
         for name in kernel.packed:
-            given[name] = kernel.pack(name, given[name])
-        kernel(**given, out=guarded[result.name].array)
+            values[name] = kernel.pack(name, values[name])
+        kernel(**values, out=guarded[result.name].array)
         sums, may_be_nan = allowed(terms, arrays, result.shape)
         got = guarded[result.name].values.astype(np.float64)
         bad = wrong(got, sums, may_be_nan)

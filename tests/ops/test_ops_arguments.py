@@ -44,9 +44,9 @@ def test_the_example() -> None:
     assert op.argument("residual").layout == op.argument("dst").layout
     data = {a.name: integers(a.shape, bf16, i) for i, a in enumerate(op.arguments)}
     data["weights"] = np.sign(data["weights"]) * (integers(data["weights"].shape, bf16, 9) > 2)
-    found = execute(op, **data)["dst"]
-    assert (found >= 0).all()
-    assert found.any()
+    result = execute(op, **data)["dst"]
+    assert (result >= 0).all()
+    assert result.any()
 
 
 def test_problems_in_every_form() -> None:
@@ -158,22 +158,22 @@ def test_a_tag_of_one_side_is_the_other_sides_too() -> None:
 
 def test_other_ops() -> None:
     a, b = integers((3, 4), f32, 1), integers((4, 5), f32, 2)
-    found = execute(
+    result = execute(
         tw.matmul("3x4:4x5", epilogue=[sub("c"), mul("d", policy="per_oc")]),
         src=a,
         weights=b,
         c=np.ones((3, 5)),
         d=np.full((1, 5), 2.0),
     )["dst"]
-    np.testing.assert_array_equal(found, (a @ b - 1) * 2)
+    np.testing.assert_array_equal(result, (a @ b - 1) * 2)
     chain = tw.elementwise((3, 4), "linear", 2.0, 1.0, epilogue=[div("q"), unary("square"), sum()])
-    found = execute(chain, src=a, q=np.full((3, 4), 2.0), dst=a)["dst"]
-    np.testing.assert_array_equal(found, ((2 * a + 1) / 2) ** 2 + a)
-    found = execute(
+    result = execute(chain, src=a, q=np.full((3, 4), 2.0), dst=a)["dst"]
+    np.testing.assert_array_equal(result, ((2 * a + 1) / 2) ** 2 + a)
+    result = execute(
         tw.reduce("3x4:1x4", algorithm="max", epilogue=[prelu("p")]), src=a, p=np.full((1, 4), 0.5)
     )["dst"]
     largest = a.max(axis=0, keepdims=True)
-    np.testing.assert_array_equal(found, np.where(largest > 0, largest, largest / 2))
+    np.testing.assert_array_equal(result, np.where(largest > 0, largest, largest / 2))
     assert tw.pool("ic3ih6kh2", algorithm="avg_p").kind == "pool"
     assert tw.elementwise("4x5:4x1", "max").kind == "binary"
     quantized = tw.reorder("4x5", dtype="f32:s8", epilogue=[scale("dst"), zero_point("dst", 3)])

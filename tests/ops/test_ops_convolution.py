@@ -67,8 +67,8 @@ def _data(problem: ConvProblem, types: Any = None) -> dict[str, Any]:
 def test_forward(shape: str, layouts: dict[str, str]) -> None:
     problem = ConvProblem.parse(shape)
     data = _data(problem)
-    found = execute(convolution_op(problem, layouts=layouts), **data)
-    np.testing.assert_array_equal(found["dst"], _forward(problem, data["src"], data["weights"]))
+    result = execute(convolution_op(problem, layouts=layouts), **data)
+    np.testing.assert_array_equal(result["dst"], _forward(problem, data["src"], data["weights"]))
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -76,11 +76,11 @@ def test_forward(shape: str, layouts: dict[str, str]) -> None:
 def test_backward_by_data(shape: str, layouts: dict[str, str]) -> None:
     problem = ConvProblem.parse(shape)
     data = _data(problem)
-    found = execute(convolution_op(problem, Direction.BWD_D, layouts=layouts), **data)
+    result = execute(convolution_op(problem, Direction.BWD_D, layouts=layouts), **data)
     wanted = reference.convolution_backward_data(
         data["dst"], data["weights"], src_shape=problem.src_shape, **_window(problem)
     )
-    np.testing.assert_array_equal(found["src"], wanted)
+    np.testing.assert_array_equal(result["src"], wanted)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -89,12 +89,12 @@ def test_backward_by_weights_with_bias(shape: str) -> None:
     data = _data(problem)
     tag = "ABx4b2a" if problem.g == 1 else "aBCx4c2b"
     op = convolution_op(problem, Direction.BWD_WB, layouts={"src": "axb", "weights": tag})
-    found = execute(op, **data)
+    result = execute(op, **data)
     wanted = reference.convolution_backward_weights(
         data["src"], data["dst"], weights_shape=problem.weights_shape, **_window(problem)
     )
-    np.testing.assert_array_equal(found["weights"], wanted)
-    np.testing.assert_array_equal(found["bias"], reference.convolution_backward_bias(data["dst"]))
+    np.testing.assert_array_equal(result["weights"], wanted)
+    np.testing.assert_array_equal(result["bias"], reference.convolution_backward_bias(data["dst"]))
     without = execute(convolution_op(problem, Direction.BWD_W), **data)
     assert list(without) == ["weights"]
 
@@ -138,8 +138,8 @@ def test_strides_as_layout() -> None:
     data = _data(problem)
     op = convolution_op(problem, layouts={"dst": (64, 1, 16, 3), "src": (0, 16, 4, 1)})
     src = np.broadcast_to(data["src"][:1], data["src"].shape)
-    found = execute(op, **(data | {"src": src}))
-    np.testing.assert_array_equal(found["dst"], _forward(problem, src, data["weights"]))
+    result = execute(op, **(data | {"src": src}))
+    np.testing.assert_array_equal(result["dst"], _forward(problem, src, data["weights"]))
 
 
 def test_masks_stand_only_where_padding_is() -> None:
@@ -190,22 +190,22 @@ def test_transposed_convolution_has_an_epilogue() -> None:
     problem = ConvProblem.parse("ic3ih7oc4kh3sh2")
     data = _data(problem) | {"bias": np.array([1.0, -20.0, 3.0])}
     attributes = Attributes(bias=f32, post_ops=(Unary("relu"),))
-    found = execute(convolution_op(problem, Direction.BWD_D, attributes=attributes), **data)
+    result = execute(convolution_op(problem, Direction.BWD_D, attributes=attributes), **data)
     plain = reference.convolution_backward_data(
         data["dst"], data["weights"], src_shape=problem.src_shape, **_window(problem)
     )
     wanted = np.maximum(plain + data["bias"].reshape(3, 1, 1), 0)
-    np.testing.assert_array_equal(found["src"], wanted)
+    np.testing.assert_array_equal(result["src"], wanted)
 
 
 def test_backward_refuses_what_it_does_not_take() -> None:
     problem = ConvProblem.parse("ic4ih5oc6kh3")
-    for given in (
+    for values in (
         Attributes(scales=(Scale("src", value=0.5),)),
         Attributes(post_ops=(Unary("relu"),)),
     ):
         with pytest.raises(UnsupportedError, match="BWD_W takes no scales, zero points and post-o"):
-            convolution_op(problem, Direction.BWD_W, attributes=given)
+            convolution_op(problem, Direction.BWD_W, attributes=values)
 
 
 @pytest.mark.parametrize("target", ["interpreter", "x86"])
@@ -228,14 +228,14 @@ def test_a_gradient_by_data_is_quantized_as_a_transposed_convolution(target: str
     x = g.integers(0, 9, conv.dst_shape).astype(np.uint8)
     w = g.integers(-4, 5, conv.weights_shape).astype(np.int8)
     factors = np.array([1, 2, 0.5], np.float32)
-    found = tw.compile(op, target)(dst=x, weights=w, weights_scale=factors)
+    result = tw.compile(op, target)(dst=x, weights=w, weights_scale=factors)
     # Each element of the one image adds its products with the taps to the other.
     wide, total = np.zeros((2, 3, 9, 9)), x.astype(np.float64) - 3
     for row, column in np.ndindex(4, 4):
         part = np.einsum("no,oikl->nikl", total[:, :, row, column], w.astype(np.float64))
         wide[:, :, 2 * row : 2 * row + 3, 2 * column : 2 * column + 3] += part
     wanted = wide[:, :, 1:8, 1:8] * 0.5 * factors[:, None, None] / 4 - 2
-    np.testing.assert_array_equal(found, np.clip(np.rint(wanted), -128, 127))
+    np.testing.assert_array_equal(result, np.clip(np.rint(wanted), -128, 127))
 
 
 def test_an_op_is_a_value() -> None:

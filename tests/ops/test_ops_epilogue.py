@@ -58,13 +58,13 @@ def test_unary_functions(name: str) -> None:
         function = Unary(name, alpha, power, 2.0).describe()
         problem = EltwiseProblem(values.shape, algorithm=function)
         op = foundation_op(problem, types=f64)
-        found = execute(op, src=values)["dst"]
+        result = execute(op, src=values)["dst"]
         wanted = 2.0 * functions.eltwise(name, values, alpha, power)
-        np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(result, wanted, rtol=1e-12, atol=1e-12)
         single = foundation_op(problem, types=f32)
-        found = execute(single, src=values)["dst"]
-        assert np.isfinite(found).all()
-        np.testing.assert_allclose(found, wanted, rtol=3e-5, atol=3e-6)
+        result = execute(single, src=values)["dst"]
+        assert np.isfinite(result).all()
+        np.testing.assert_allclose(result, wanted, rtol=3e-5, atol=3e-6)
 
 
 @pytest.mark.parametrize("name", BINARY_FUNCTIONS)
@@ -73,8 +73,8 @@ def test_binary_functions(name: str) -> None:
     if name == "div":
         b = np.where(b == 0, 2.0, b)
     op = foundation_op(BinaryProblem(a.shape, b.shape, algorithm=name), types=f64)
-    found = execute(op, src0=a, src1=b)["dst"]
-    np.testing.assert_array_equal(found, functions.binary(name, a, b))
+    result = execute(op, src0=a, src1=b)["dst"]
+    np.testing.assert_array_equal(result, functions.binary(name, a, b))
 
 
 def _conv(attributes: Attributes, types: Any, **given: Any) -> tuple[Any, Any]:
@@ -123,7 +123,7 @@ def test_every_attribute_in_its_order() -> None:
     bias, factors = [1.0, -2.0, 3.0, 8.0], [0.5, 1.0, 0.25, 0.125]
     gain, slopes = [1.0, 0.5, -1.0, 2.0], [0.5, 0.25, 2.0, -1.0]
     residual = integers(CONV.dst_shape, f32, 6)
-    found, sums = _conv(
+    result, sums = _conv(
         attributes,
         (u8, s8, s8),
         src=src,
@@ -140,8 +140,8 @@ def test_every_attribute_in_its_order() -> None:
     value = value * _channels(gain)
     value = np.where(value > 0, value, 0.25 * value) + residual
     value = np.where(value > 0, value, value * _channels(slopes))
-    np.testing.assert_array_equal(found, rounded(value / 0.25 - 7, s8))
-    assert len(np.unique(found)) > 20
+    np.testing.assert_array_equal(result, rounded(value / 0.25 - 7, s8))
+    assert len(np.unique(result)) > 20
 
 
 @pytest.mark.parametrize("shape", ["ic6ih5oc4kh3ph1", "g2ic6ih7oc4kh3sh2ph2", "ic6ih5oc4kh3"])
@@ -152,7 +152,7 @@ def test_source_zero_point_leaves_padding_alone(shape: str, given: bool) -> None
     types = {"src": u8, "weights": s8, "dst": s32}
     op = convolution_op(problem, types=types, attributes=Attributes(zero_points=points))
     src, weights = (integers(problem.shapes[n], types[n], 3) for n in ("src", "weights"))
-    found = execute(op, src=src, weights=weights, src_zero_point=[3])["dst"]
+    result = execute(op, src=src, weights=weights, src_zero_point=[3])["dst"]
     wanted = reference.convolution_forward(
         src - 3,
         weights - 2,
@@ -162,7 +162,7 @@ def test_source_zero_point_leaves_padding_alone(shape: str, given: bool) -> None
         right=problem.pad_r,
         groups=problem.g,
     )
-    np.testing.assert_array_equal(found, wanted)
+    np.testing.assert_array_equal(result, wanted)
 
 
 def test_compensation_keeps_the_product_plain() -> None:
@@ -177,8 +177,8 @@ def test_compensation_keeps_the_product_plain() -> None:
 
 
 def test_integers_alone_pass_through_no_float() -> None:
-    found, sums = _conv(Attributes(), (u8, s8, u8))
-    np.testing.assert_array_equal(found, rounded(sums, u8))
+    result, sums = _conv(Attributes(), (u8, s8, u8))
+    np.testing.assert_array_equal(result, rounded(sums, u8))
     op = convolution_op(CONV, types={"src": u8, "weights": s8, "dst": u8})
     epilogue = op.kernel().body.body[-1]
     assert "f32" not in repr(epilogue.body)
@@ -187,16 +187,16 @@ def test_integers_alone_pass_through_no_float() -> None:
 def test_rounding_is_to_nearest_even_and_saturates() -> None:
     values = np.array([0.5, 1.5, 2.5, -0.5, -1.5, 300.0, -300.0, 127.5])
     op = foundation_op(EltwiseProblem((8,), algorithm="linear:1"), types={"src": f32, "dst": s8})
-    found = execute(op, src=values)["dst"]
-    np.testing.assert_array_equal(found, [0, 2, 2, 0, -2, 127, -128, 127])
+    result = execute(op, src=values)["dst"]
+    np.testing.assert_array_equal(result, [0, 2, 2, 0, -2, 127, -128, 127])
 
 
 def test_post_ops_from_text() -> None:
     attributes = Attributes(post_ops=parse_post_ops("relu+add:f32:per_oc"))
     assert attributes.name_of(1) == "post_op_1"
     extra = np.reshape([1.0, 2.0, 3.0, 4.0], (1, 4, 1, 1))
-    found, sums = _conv(attributes, (f32, f32, f32), post_op_1=extra)
-    np.testing.assert_array_equal(found, np.maximum(sums, 0) + extra)
+    result, sums = _conv(attributes, (f32, f32, f32), post_op_1=extra)
+    np.testing.assert_array_equal(result, np.maximum(sums, 0) + extra)
 
 
 def test_operand_has_the_layout_of_the_result_unless_said() -> None:

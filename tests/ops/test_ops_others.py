@@ -42,8 +42,8 @@ def test_matmul(shape: str, transposed: bool) -> None:
     op = matmul_op(problem, layouts={"src": tag, "weights": tag}, bias=True)
     data = {name: integers(problem.shapes[name], f32, 1) for name in ("src", "weights")}
     bias = integers((problem.n,), f32, 9)
-    found = execute(op, **data, bias=bias)["dst"]
-    np.testing.assert_array_equal(found, reference.matmul(data["src"], data["weights"], bias))
+    result = execute(op, **data, bias=bias)["dst"]
+    np.testing.assert_array_equal(result, reference.matmul(data["src"], data["weights"], bias))
 
 
 def test_matmul_quantized_with_blocked_weights() -> None:
@@ -57,19 +57,19 @@ def test_matmul_quantized_with_blocked_weights() -> None:
     op = matmul_op(problem, types, {"weights": "aBC2b4c", "dst": "aBc4b"}, attributes)
     src, weights = (integers(problem.shapes[n], types[n], 2) for n in ("src", "weights"))
     factors, zeros = [0.5, 1.0, 2.0, 0.25, 1.0], [1, 0, -1, 2, 3]
-    found = execute(op, src=src, weights=weights, weights_scale=factors, weights_zero_point=zeros)[
+    result = execute(op, src=src, weights=weights, weights_scale=factors, weights_zero_point=zeros)[
         "dst"
     ]
     sums = reference.matmul(src - 4, weights - np.array(zeros))
     wanted = np.maximum(sums * 0.5 * np.array(factors), 0)
-    np.testing.assert_array_equal(found, rounded(wanted, s8))
+    np.testing.assert_array_equal(result, rounded(wanted, s8))
 
 
 def test_matmul_roles_and_broadcast() -> None:
     kernel = matmul_op(MatmulProblem.parse("2x1x3x4:1x5x4x6")).kernel()
     main = next(s for s in kernel.body.body if getattr(s, "name", "") == "main")
-    found = {name: role.value for name, role in roles(main).items()}
-    assert found == {"b0": "m", "b1": "n", "m": "m", "n": "n", "k": "k"}
+    result = {name: role.value for name, role in roles(main).items()}
+    assert result == {"b0": "m", "b1": "n", "m": "m", "n": "n", "k": "k"}
 
 
 POOLS = [
@@ -101,8 +101,8 @@ def test_pooling(shape: str, algorithm: str, tag: str) -> None:
     problem = PoolProblem.parse(shape).with_alg(algorithm)
     src = integers(problem.src_shape, f32, 3)
     op = foundation_op(problem, types=f64, layouts={"src": tag, "dst": tag})
-    found = execute(op, src=src)["dst"]
-    np.testing.assert_allclose(found, _pooled(problem, src), rtol=1e-14)
+    result = execute(op, src=src)["dst"]
+    np.testing.assert_allclose(result, _pooled(problem, src), rtol=1e-14)
 
 
 @pytest.mark.parametrize("dtype", [s8, u8, bf16], ids=str)
@@ -110,8 +110,8 @@ def test_pooling(shape: str, algorithm: str, tag: str) -> None:
 def test_pooling_in_other_types(dtype: Any, algorithm: str) -> None:
     problem = PoolProblem.parse("ic3ih6kh2sh2").with_alg(algorithm)
     src = integers(problem.src_shape, dtype, 3) - (0 if dtype is u8 else 3)
-    found = execute(foundation_op(problem, types=dtype), src=src)["dst"]
-    np.testing.assert_array_equal(found, rounded(_pooled(problem, src), dtype))
+    result = execute(foundation_op(problem, types=dtype), src=src)["dst"]
+    np.testing.assert_array_equal(result, rounded(_pooled(problem, src), dtype))
 
 
 @pytest.mark.parametrize("shape", POOLS)
@@ -119,12 +119,12 @@ def test_pooling_in_other_types(dtype: Any, algorithm: str) -> None:
 def test_gradient_of_average_pooling(shape: str, algorithm: str) -> None:
     problem = PoolProblem.parse(shape).with_alg(algorithm)
     diff = integers(problem.dst_shape, f32, 4)
-    found = execute(foundation_op(problem, Direction.BWD_D, f64), dst=diff)["src"]
+    result = execute(foundation_op(problem, Direction.BWD_D, f64), dst=diff)["src"]
     # The adjoint of a linear map: <pool(x), diff> = <x, gradient> for every x.
     for seed in range(3):
         x = integers(problem.src_shape, f32, 10 + seed)
         forward = (_pooled(problem, x) * diff).sum()
-        np.testing.assert_allclose((x * found).sum(), forward, rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose((x * result).sum(), forward, rtol=1e-12, atol=1e-12)
 
 
 def test_pooling_refusals() -> None:
@@ -141,12 +141,12 @@ def test_pooling_refusals() -> None:
 def test_reduction(shape: str, algorithm: str, dtype: Any) -> None:
     problem = ReduceProblem.parse(shape).with_alg(algorithm)
     src = integers(problem.src_shape, dtype, 5)
-    found = execute(foundation_op(problem, types=dtype), src=src)["dst"]
+    result = execute(foundation_op(problem, types=dtype), src=src)["dst"]
     wanted = problem.answers({"src": src}, Direction.FWD_D)["dst"].value
     if dtype.is_float:
-        np.testing.assert_allclose(found, wanted, rtol=4 * dtype.epsilon)
+        np.testing.assert_allclose(result, wanted, rtol=4 * dtype.epsilon)
     else:
-        np.testing.assert_array_equal(found, rounded(wanted, dtype))
+        np.testing.assert_array_equal(result, rounded(wanted, dtype))
 
 
 def test_reduction_with_layouts_and_post_op() -> None:
@@ -169,8 +169,8 @@ def test_binary_scales_its_sources() -> None:
 def test_elementwise_in_low_precision() -> None:
     problem = EltwiseProblem.parse("3x7").with_alg("linear:0.5:1")
     src = integers((3, 7), bf16, 1)
-    found = execute(foundation_op(problem, types=bf16), src=src)["dst"]
-    np.testing.assert_array_equal(found, rounded(0.5 * src + 1, bf16))
+    result = execute(foundation_op(problem, types=bf16), src=src)["dst"]
+    np.testing.assert_array_equal(result, rounded(0.5 * src + 1, bf16))
 
 
 @pytest.mark.parametrize(
@@ -196,9 +196,9 @@ def test_reorder_quantizes() -> None:
     op = foundation_op(problem, types={"src": u8, "dst": s8}, attributes=attributes)
     src, old = integers((2, 5), u8, 1), integers((2, 5), s8, 2)
     factors = np.array([0.5, 1.0, 2.0, 4.0, 0.25])
-    found = execute(op, src=src, dst=old, dst_scale=factors)["dst"]
+    result = execute(op, src=src, dst=old, dst_scale=factors)["dst"]
     wanted = ((src - 100) * 0.5 + 2 * old) / factors - 3
-    np.testing.assert_array_equal(found, rounded(wanted, s8))
+    np.testing.assert_array_equal(result, rounded(wanted, s8))
 
 
 def test_refusals_that_all_ops_share() -> None:

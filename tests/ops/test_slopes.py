@@ -48,8 +48,8 @@ def test_slopes_are_differences(name: str) -> None:
     narrow = x.astype(np.float32)
     wanted = back * SLOPES[name].reference(narrow.astype(np.float64), *numbers)
     for target in ("interpreter", "x86"):
-        found = gradient(name, narrow, back, target)
-        np.testing.assert_allclose(found, wanted, rtol=3e-6, atol=3e-6)
+        result = gradient(name, narrow, back, target)
+        np.testing.assert_allclose(result, wanted, rtol=3e-6, atol=3e-6)
 
 
 @pytest.mark.parametrize("name", [name for name in SLOPES if name not in (*POSITIVE, "exp")])
@@ -57,8 +57,8 @@ def test_slopes_far_from_0(name: str) -> None:
     x = np.array([-1e4, -200, -95, -20, 20, 95, 200, 1e4], np.float32)
     with np.errstate(all="ignore"):
         wanted = SLOPES[name].reference(x.astype(np.float64), *NUMBERS.get(name, (0.0, 0.0)))
-    found = gradient(name, x, np.ones_like(x), "x86")
-    np.testing.assert_allclose(found, wanted, rtol=3e-6, atol=1e-6)
+    result = gradient(name, x, np.ones_like(x), "x86")
+    np.testing.assert_allclose(result, wanted, rtol=3e-6, atol=1e-6)
 
 
 def test_gradients_that_are_not_there() -> None:

@@ -59,11 +59,11 @@ def test_equal_ones_stay_in_their_order(
 ) -> None:
     need_device(target)
     op = tw.sort("2x90", descending=descending, dtype=f"{dtype}:{dtype}:s32")
-    made = tw.compile(op, target)(src=x)
+    result = tw.compile(op, target)(src=x)
     order = _order(x, descending)
-    np.testing.assert_array_equal(made["indices"], order)
+    np.testing.assert_array_equal(result["indices"], order)
     sorted_ = np.take_along_axis(x, order, 1)
-    np.testing.assert_array_equal(made["dst"].astype(np.float64), sorted_.astype(np.float64))
+    np.testing.assert_array_equal(result["dst"].astype(np.float64), sorted_.astype(np.float64))
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -71,18 +71,18 @@ def test_equal_ones_stay_in_their_order(
 def test_the_first_of_long_rows(count: int, target: str) -> None:
     need_device(target)
     for x in (_floats(np.float32), np.sort(_floats(np.float32), axis=1)):
-        made = tw.compile(tw.topk((2, 90), count=count), target)(src=x)
+        result = tw.compile(tw.topk((2, 90), count=count), target)(src=x)
         order = _order(x, descending=True)[:, :count]
-        np.testing.assert_array_equal(made["indices"], order)
-        np.testing.assert_array_equal(made["dst"], np.take_along_axis(x, order, 1))
+        np.testing.assert_array_equal(result["indices"], order)
+        np.testing.assert_array_equal(result["dst"], np.take_along_axis(x, order, 1))
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 8, 20, 33, 64])
 def test_the_first_of_short_rows(count: int) -> None:
     x = np.ascontiguousarray(_floats(np.float32)[:, :64])
-    made = tw.compile(tw.topk((2, 64), count=count), "x86")(src=x)
+    result = tw.compile(tw.topk((2, 64), count=count), "x86")(src=x)
     order = _order(x, descending=True)[:, :count]
-    np.testing.assert_array_equal(made["indices"], order)
+    np.testing.assert_array_equal(result["indices"], order)
 
 
 @pytest.mark.parametrize("target", ["x86", *DEVICES])
@@ -96,10 +96,10 @@ def test_what_is_behind_a_bound_is_not_sorted(dtype: str, target: str) -> None:
         many = rng.permuted(np.linspace(-1e9, 1e9, shape[1], dtype="f")[None].repeat(2, 0), axis=1)
     run = tw.compile(tw.topk(shape, count=count, dtype=f"{dtype}:{dtype}:s32"), target)
     for x in (few, many, np.sort(many, axis=1), np.full(shape, -128, few.dtype)):
-        made = run(src=np.ascontiguousarray(x))
+        result = run(src=np.ascontiguousarray(x))
         order = _order(x, descending=True)[:, :count]
-        np.testing.assert_array_equal(made["indices"], order)
-        np.testing.assert_array_equal(made["dst"], np.take_along_axis(x, order, 1))
+        np.testing.assert_array_equal(result["indices"], order)
+        np.testing.assert_array_equal(result["dst"], np.take_along_axis(x, order, 1))
 
 
 def test_text_does_not_grow_with_rows() -> None:

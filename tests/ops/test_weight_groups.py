@@ -76,7 +76,7 @@ def test_what_bytes_mean(layout: str, signed: bool) -> None:
     """Against products of numpy, of weights that are unpacked here."""
     rng = np.random.default_rng(3)
     held = rng.integers(0, 256, (32, 9), np.uint8)
-    given = {
+    values = {
         "src": rng.integers(-8, 9, (3, 64)).astype(np.float32),
         "weights": held if layout != "ba" else np.ascontiguousarray(held.T).T,
         "weights_zero_point": rng.integers(0, 9, (2, 9)).astype(np.uint8),
@@ -87,14 +87,14 @@ def test_what_bytes_mean(layout: str, signed: bool) -> None:
         half = int(held[k // 2, n]) >> 4 * (k % 2) & 15
         numbers[k, n] = half - 16 * (signed and half > 7)
     group = np.arange(64) // 32
-    weights = (numbers - given["weights_zero_point"][group]) * given["weights_scale"][group]
+    weights = (numbers - values["weights_zero_point"][group]) * values["weights_scale"][group]
     types = f"f32:{'s4' if signed else 'u4'}:f32"
     run = tw.compile(op_of("3x64:64x9", types, point="u8", weights=layout), "x86:avx2")
     if not run.target.runs_here:
         lacking("this processor has no AVX2")
     for name in run.packed:
-        given[name] = run.pack(name, given[name])
-    assert np.array_equal(run(**given), given["src"].astype(np.float64) @ weights)
+        values[name] = run.pack(name, values[name])
+    assert np.array_equal(run(**values), values["src"].astype(np.float64) @ weights)
 
 
 @needs_x86
@@ -104,17 +104,17 @@ def test_elements_of_a_byte_each_are_packed(layout: str) -> None:
     numbers = rng.integers(-8, 8, (64, 9)).astype(ml_dtypes.int4)
     codes = numbers.view(np.uint8) & 15
     held = codes[0::2] | codes[1::2] << 4
-    given = {
+    values = {
         "src": rng.integers(-8, 9, (3, 64)).astype(np.float32),
         "weights_scale": np.ones((2, 9), np.float32),
     }
     run = tw.compile(op_of("3x64:64x9", "f32:s4:f32", point=None, weights=layout), "x86:avx2")
-    results = [run(weights=run.pack("weights", each), **given) for each in (numbers, held)]
-    assert np.array_equal(results[0], given["src"] @ numbers.astype(np.float32))
+    results = [run(weights=run.pack("weights", each), **values) for each in (numbers, held)]
+    assert np.array_equal(results[0], values["src"] @ numbers.astype(np.float32))
     assert np.array_equal(*results)
     for other in (numbers[:63], numbers[:, :8], numbers.astype(np.int8), numbers[0]):
         with pytest.raises(ArgumentError, match="weights has"):
-            run(weights=run.pack("weights", other), **given)
+            run(weights=run.pack("weights", other), **values)
 
 
 def test_factors_read_back() -> None:
@@ -188,8 +188,8 @@ def test_groups_are_those_of_matmul() -> None:
 def groups_drawn(seed: int, number: int) -> list[Case]:
     """Cases of `verify matmul --random` whose weights have groups."""
     cases = random_cases("matmul", 20 * number, seed)
-    found = (case for case in cases if any(s.group for s in (*case.scales, *case.zero_points)))
-    return [case for case, _ in zip(found, range(number), strict=False)]
+    result = (case for case in cases if any(s.group for s in (*case.scales, *case.zero_points)))
+    return [case for case, _ in zip(result, range(number), strict=False)]
 
 
 @pytest.mark.parametrize(

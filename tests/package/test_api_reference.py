@@ -23,10 +23,10 @@ FUNCTIONS = [name for name in tw.__all__ if inspect.isfunction(getattr(tw, name)
 
 @pytest.mark.parametrize("page", PAGES)
 def test_the_reference_is_what_docstrings_say(page: str, request: pytest.FixtureRequest) -> None:
-    path, made = ROOT / "docs" / page, PAGES[page]()
+    path, result = ROOT / "docs" / page, PAGES[page]()
     if request.config.getoption("--accept"):
-        path.write_text(made, encoding="utf-8")
-    assert path.read_text(encoding="utf-8") == made, "`pytest --accept` writes what is made now"
+        path.write_text(result, encoding="utf-8")
+    assert path.read_text(encoding="utf-8") == result, "`pytest --accept` writes what is made now"
 
 
 def test_every_name_is_there() -> None:

@@ -242,14 +242,14 @@ class Module:
 
 def modules_of(source: Path) -> dict[str, Module]:
     """All modules below ``source``, by name, with their imports resolved."""
-    found = {}
+    result = {}
     for path in sorted(source.rglob("*.py")):
         file = path.relative_to(source).as_posix()
         module = Module(file, path.read_text(encoding="utf-8"))
-        found[module.name] = module
-    for module in found.values():
-        module.imports = list(_imports(module, found))
-    return found
+        result[module.name] = module
+    for module in result.values():
+        module.imports = list(_imports(module, result))
+    return result
 
 
 def _imports(module: Module, known: Mapping[str, Module]) -> Iterator[Import]:
@@ -402,11 +402,11 @@ def environment(modules: Mapping[str, Module]) -> Iterator[str]:
     for module in modules.values():
         if module.name == "config":
             continue
-        found = [(node.lineno, node.attr) for node in module.nodes(ast.Attribute)]
+        result = [(node.lineno, node.attr) for node in module.nodes(ast.Attribute)]
         for node in module.nodes(ast.ImportFrom):
             if node.module == "os":
-                found += [(node.lineno, alias.name) for alias in node.names]
-        for line, name in found:
+                result += [(node.lineno, alias.name) for alias in node.names]
+        for line, name in result:
             if name in ENVIRONMENT:
                 yield f"{module.file}:{line}: the environment is read in config.py only"
 
@@ -495,13 +495,13 @@ def rewriting(modules: Mapping[str, Module]) -> Iterator[str]:
         if module.room not in CHOOSING:
             continue
         for node, _, _ in module.placed:
-            found: list[str] = []
+            result: list[str] = []
             if isinstance(node, ast.ImportFrom) and node.module == f"{PACKAGE}.ir.visit":
-                found = [n.name for n in node.names if REWRITING.fullmatch(n.name)]
+                result = [n.name for n in node.names if REWRITING.fullmatch(n.name)]
             elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-                made = node.func.id == "replace" and any(k.arg == "body" for k in node.keywords)
-                found = [node.func.id] if made or STATEMENTS.fullmatch(node.func.id) else []
-            for name in found:
+                results = node.func.id == "replace" and any(k.arg == "body" for k in node.keywords)
+                result = [node.func.id] if results or STATEMENTS.fullmatch(node.func.id) else []
+            for name in result:
                 yield f"{module.file}:{getattr(node, 'lineno', 0)}: {name} is for transforms"
 
 
@@ -550,7 +550,7 @@ def _names(node: ast.AST) -> bool:
     """Whether ``node`` builds a name of pieces, or asks for pieces of one."""
     texts: list[ast.expr] = []
     if isinstance(node, ast.JoinedStr):
-        pieces = (each.value for each in node.values if isinstance(each, ast.Constant))
+        pieces = (value.value for value in node.values if isinstance(value, ast.Constant))
         texts = [ast.Constant("".join(map(str, pieces)))]
     elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Mod):
         texts = [node.left, node.right]
@@ -558,8 +558,8 @@ def _names(node: ast.AST) -> bool:
         if node.func.attr in TAKEN_APART:
             return True
         texts = [node.func.value, *node.args] if hasattr(str, node.func.attr) else []
-    found = (each.value for each in texts if isinstance(each, ast.Constant))
-    return any(isinstance(text, str) and NAME_PIECE.fullmatch(text) for text in found)
+    result = (text.value for text in texts if isinstance(text, ast.Constant))
+    return any(isinstance(text, str) and NAME_PIECE.fullmatch(text) for text in result)
 
 
 def words(modules: Mapping[str, Module]) -> Iterator[str]:

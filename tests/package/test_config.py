@@ -23,15 +23,15 @@ def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_defaults() -> None:
-    found = settings()
-    assert found.debug == 0
-    assert found.cache_enabled
-    assert found.cache_dir.name == "tilewright"
-    assert found.cache_size == 512 * 2**20
-    assert found.threads == len(os.sched_getaffinity(0))
-    assert found.spin_us == 1000
-    assert found.opencl_device == ""
-    assert found.database is None
+    result = settings()
+    assert result.debug == 0
+    assert result.cache_enabled
+    assert result.cache_dir.name == "tilewright"
+    assert result.cache_size == 512 * 2**20
+    assert result.threads == len(os.sched_getaffinity(0))
+    assert result.spin_us == 1000
+    assert result.opencl_device == ""
+    assert result.database is None
 
 
 def test_is_read_at_call_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -40,9 +40,9 @@ def test_is_read_at_call_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path))
     monkeypatch.setenv("TILEWRIGHT_THREADS", " 7 ")
     monkeypatch.setenv("TILEWRIGHT_SPIN_US", "0")
-    found = settings()
-    assert (found.debug, found.cache_enabled, found.cache_dir) == (3, False, tmp_path)
-    assert (found.threads, found.spin_us) == (7, 0)
+    result = settings()
+    assert (result.debug, result.cache_enabled, result.cache_dir) == (3, False, tmp_path)
+    assert (result.threads, result.spin_us) == (7, 0)
     monkeypatch.setenv("TILEWRIGHT_DEBUG", "")
     assert settings().debug == 0
     monkeypatch.setenv("TILEWRIGHT_DB", "~/tuned.db")
@@ -109,21 +109,21 @@ def test_wrong_values_are_refused(monkeypatch: pytest.MonkeyPatch, name: str, te
 
 def _table(text: str, heading: str) -> str:
     """The table in ``text`` whose first column is called ``heading``."""
-    found = re.search(rf"^\| {heading} (.*\n\|)*.*$", text, re.MULTILINE)
-    assert found is not None
-    return found[0]
+    result = re.search(rf"^\| {heading} (.*\n\|)*.*$", text, re.MULTILINE)
+    assert result is not None
+    return result[0]
 
 
 def test_the_page_of_settings_is_true(request: pytest.FixtureRequest) -> None:
     """Its tables are those of the modules that read the settings; ``pytest --accept`` copies."""
     page = ROOT / "docs" / "settings.md"
     text = page.read_text(encoding="utf-8")
-    made = text
+    result = text
     for source, heading in ((config.__doc__, "variable"), (trace.__doc__, "level")):
         assert source is not None
-        made = made.replace(_table(made, heading), _table(source, heading))
+        result = result.replace(_table(result, heading), _table(source, heading))
     if request.config.getoption("--accept"):
-        page.write_text(made, encoding="utf-8")
+        page.write_text(result, encoding="utf-8")
         return
-    assert text == made, "`pytest --accept` writes what is made now"
+    assert text == result, "`pytest --accept` writes what is made now"
     assert set(re.findall(r"^\| `(\w+)`", text, re.MULTILINE)) == set(config._VARIABLES)

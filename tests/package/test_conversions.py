@@ -68,10 +68,10 @@ def test_folding_agrees_with_the_interpreter(target: DType) -> None:
         exact = [const(v, source).value for v in values]
         array = convert(np.array(exact), f64, source)
         wanted = convert(convert(array, source, target), target, f64)
-        found = [float(folded(v, source, target)) for v in exact]
-        np.testing.assert_array_equal(np.array(found), wanted)
+        result = [float(folded(v, source, target)) for v in exact]
+        np.testing.assert_array_equal(np.array(result), wanted)
         signed = ~np.isnan(wanted)  # a NaN's sign is nothing that a constant has
-        np.testing.assert_array_equal(np.signbit(found)[signed], np.signbit(wanted)[signed])
+        np.testing.assert_array_equal(np.signbit(result)[signed], np.signbit(wanted)[signed])
 
 
 @pytest.mark.parametrize("type_", FLOATS, ids=str)

@@ -229,8 +229,8 @@ def test_layouts_of_blocks_are_taken() -> None:
 )
 def test_a_scale_of_the_source_may_be_an_argument(op: Any, own_cache: object) -> None:
     for scale in (tw.scale("src"), tw.scale("src", -0.5)):
-        found = verify_op(op(scale), lambda op: compile_kernel(op, threads=1))
-        assert found.status is Status.PASSED, found.reason
+        result = verify_op(op(scale), lambda op: compile_kernel(op, threads=1))
+        assert result.status is Status.PASSED, result.reason
 
 
 def test_a_policy_over_what_is_summed_is_refused() -> None:

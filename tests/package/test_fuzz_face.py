@@ -39,10 +39,10 @@ def test_texts(seed: int) -> None:
 
 def test_foreign_exceptions_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Calls, "call", lambda calls: "len(3)")
-    found = fuzz_face.fault(random.Random(0), 7, texts=0.0)
-    assert found is not None
-    assert (found.number, found.text) == (7, "len(3)")
-    assert "TypeError" in found.place
+    result = fuzz_face.fault(random.Random(0), 7, texts=0.0)
+    assert result is not None
+    assert (result.number, result.text) == (7, "len(3)")
+    assert "TypeError" in result.place
     monkeypatch.setattr(Calls, "call", lambda calls: "tw.matmul('4x5')")
     assert fuzz_face.fault(random.Random(0), 7, texts=0.0) is None
 

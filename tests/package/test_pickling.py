@@ -51,12 +51,12 @@ def test_kernels() -> None:
 
 
 def test_stages_and_schedules() -> None:
-    made = tw.compile(OPS["conv"], "x86:avx2", threads=1)
-    for stage in made.stages.values():
+    result = tw.compile(OPS["conv"], "x86:avx2", threads=1)
+    for stage in result.stages.values():
         again = pickled(stage)
         verify(again)
         assert to_text(again) == to_text(stage)
-    assert pickled(made.config) == made.config
+    assert pickled(result.config) == result.config
 
 
 @pytest.mark.parametrize("name", OPS)
@@ -70,9 +70,9 @@ def test_ops(name: str) -> None:
 def test_another_process_compiles_what_it_is_sent() -> None:
     x = np.arange(16, dtype=np.float32).reshape(2, 8)
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-        found = pool.submit(compiled, tw.parse_kernel(ROWS), x=x, a=2.0).result()
+        result = pool.submit(compiled, tw.parse_kernel(ROWS), x=x, a=2.0).result()
         refused = pool.submit(compiled, tw.parse_kernel(ROWS), x=x[:, 1:], a=2.0).exception()
-    assert found.tolist() == [2 * (10 - 18), 2 * (50 - 42)]
+    assert result.tolist() == [2 * (10 - 18), 2 * (50 - 42)]
     assert isinstance(refused, ArgumentError)
     assert str(refused).startswith("x has shape (2, 7), expected (2, 8)\n  where: parameter x")
 

@@ -92,9 +92,9 @@ def test_lines() -> None:
 
 def test_targets_print_what_finds_them() -> None:
     for name in ("x86", "x86:avx2", "nvidia:sm_80", "interpreter", "spirv:gpu"):
-        found = find_target(name)
-        assert repr(found) == f"find_target({found.name!r})"
-        assert find_target(found.name).name == found.name
+        target = find_target(name)
+        assert repr(target) == f"find_target({target.name!r})"
+        assert find_target(target.name).name == target.name
 
 
 def test_schedules_print_how_they_began() -> None:

@@ -52,12 +52,12 @@ PLAIN = {
 @cache
 def _undocumented() -> dict[str, tuple[bool, list[str]]]:
     """Of each file whether it has a docstring, and what in it has none."""
-    found = {}
+    result = {}
     for path in sorted(SOURCE.rglob("*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"))
         known = bool(ast.get_docstring(tree))
-        found[path.relative_to(SOURCE).as_posix()] = (known, undocumented(tree))
-    return found
+        result[path.relative_to(SOURCE).as_posix()] = (known, undocumented(tree))
+    return result
 
 
 def undocumented(tree: ast.Module) -> list[str]:
@@ -110,10 +110,10 @@ def test_what_a_user_sees_has_docstrings() -> None:
 
 def blocks(text: str, language: str) -> list[tuple[int, str]]:
     """The fenced blocks of one language, each with the number of its first line."""
-    found = []
+    result = []
     for match in re.finditer(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
-        found.append((text.count("\n", 0, match.start(1)) + 1, match.group(1)))
-    return found
+        result.append((text.count("\n", 0, match.start(1)) + 1, match.group(1)))
+    return result
 
 
 def commands(text: str) -> Iterator[list[str]]:
@@ -178,12 +178,12 @@ def test_python_of_frameworks_in_documents_runs(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path))
     text = _read(path)
-    found = blocks(text, "py")
-    for _, block in found:
+    result = blocks(text, "py")
+    for _, block in result:
         for package in re.findall(r"^import (torch|jax)", block, re.MULTILINE):
             pytest.importorskip(package)
     names: dict[str, object] = {"__name__": "document"}
-    for line, block in (*blocks(text, "python"), *found):
+    for line, block in (*blocks(text, "python"), *result):
         run_block(path, line, block, names)
     assert {"torch", "jax", "onnx"} & names.keys()
 
@@ -349,11 +349,11 @@ def test_ir_in_documents_is_what_is_made(path: Path, request: pytest.FixtureRequ
     assert text.count("<!-- stage") + text.count("<!-- body") + text.count("<!-- pack") == len(
         _STAGE.findall(text)
     )
-    made = with_ir(text)
+    result = with_ir(text)
     if request.config.getoption("--accept"):
-        path.write_text(made, encoding="utf-8")
+        path.write_text(result, encoding="utf-8")
         return
-    assert text == made, "`pytest --accept` writes what is made now"
+    assert text == result, "`pytest --accept` writes what is made now"
 
 
 def test_stale_ir_is_found() -> None:
@@ -386,10 +386,10 @@ def _is_there(name: str) -> bool:
     parts = name.split(".")
     for count in range(len(parts), 0, -1):
         with suppress(ImportError):
-            found: Any = importlib.import_module(".".join(["tilewright", *parts[:count]]))
+            result: Any = importlib.import_module(".".join(["tilewright", *parts[:count]]))
             for part in parts[count:]:
-                found = getattr(found, part, None)
-            return found is not None
+                result = getattr(result, part, None)
+            return result is not None
     return False
 
 
@@ -409,14 +409,14 @@ def test_unknown_names_are_found() -> None:
 
 def dead_links(path: Path, text: str) -> list[str]:
     """Links to files that are not there, and paths of the source that are not."""
-    found = []
+    result = []
     for link in re.findall(r"\]\(([^)#\s]+)", text):
         if "://" not in link and not (path.parent / link).exists():
-            found.append(link)
+            result.append(link)
     for named in re.findall(r"`((?:src/tilewright|tests|docs|examples|\.ci)/[\w./-]*)`", text):
         if not (ROOT / named).exists():
-            found.append(named)
-    return found
+            result.append(named)
+    return result
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)

@@ -107,9 +107,9 @@ def test_wrong_programs_are_found(tmp_path: Path) -> None:
 def test_annotations_that_checkers_take_are_those_of_calls() -> None:
     assert tw.Array[tw.f32, 2] == tw.array("f32", 2)
     assert tw.Array["T", ("n", 16)] == tw.array("T", ("n", 16))
-    for given in (tw.f32, (tw.f32,), (tw.f32, 1, 2), ()):
+    for values in (tw.f32, (tw.f32,), (tw.f32, 1, 2), ()):
         with pytest.raises(ArgumentError, match=r"write both: tw\.Array\[tw\.f32, 2\]"):
-            tw.Array[given]
+            tw.Array[values]
     assert tw.scalar("T") == ScalarType("T")
 
 

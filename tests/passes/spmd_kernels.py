@@ -41,8 +41,8 @@ class Drawing:
         ]
         flat = "t = " + self.flat()
         depth = 2
-        given = ("inout x: s32[%d]", "inout y: s32[%d]", "in n: s64[%d]")
-        params = ", ".join([*(each % total for each in given), "inout c: s32[4]"])
+        values = ("inout x: s32[%d]", "inout y: s32[%d]", "in n: s64[%d]")
+        params = ", ".join([*(each % total for each in values), "inout c: s32[4]"])
         lines = [f"kernel k({params}):"]
         lines += [f"  grid for g in {GROUPS}:", f"    alloc s: s32[{self.items}] workgroup"]
         kinds = rng.choice((("workgroup",) * 3, ("workgroup", "workgroup", "lane")))
@@ -52,10 +52,10 @@ class Drawing:
         return "\n".join([*lines, *("  " * depth + line for line in (flat, *body))]) + "\n"
 
     def flat(self) -> str:
-        found = "t0"
+        result = "t0"
         for dim, size in enumerate(self.local[1:], 1):
-            found = f"({found}) * {size} + t{dim}"
-        return found
+            result = f"({result}) * {size} + t{dim}"
+        return result
 
     def name(self) -> str:
         self.names += 1

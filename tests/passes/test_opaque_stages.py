@@ -56,8 +56,8 @@ def nests(kernel: Kernel) -> list[Opaque]:
 def memory_of(kernel: Kernel) -> dict[str, Any]:
     generator = np.random.default_rng(3)
     return {
-        each.name: generator.integers(0, 4, each.buffer.layout.extent).astype(each.dtype.numpy)
-        for each in kernel.arrays
+        array.name: generator.integers(0, 4, array.buffer.layout.extent).astype(array.dtype.numpy)
+        for array in kernel.arrays
     }
 
 
@@ -98,8 +98,8 @@ def test_a_loop_around_that_would_change_it() -> None:
 def test_what_it_declares_counts() -> None:
     """As one unit: any element of ``b``, whichever its statements name."""
     (turn, _) = nests(parse_kernel(NEST))
-    found = {(each.view.buffer.name, each.writes) for each in accesses(turn, Place())}
-    assert found == {("a", False), ("b", True)}
+    result = {(access.view.buffer.name, access.writes) for access in accesses(turn, Place())}
+    assert result == {("a", False), ("b", True)}
     assert {buffer.name for buffer in buffers_written(turn)} == {"b"}
     # Only its own row is written, but it says that it writes ``b``.
     rows = NEST.replace("b[7 - i, j] = a[i, j]", "b[i, j] = a[i, j]")
@@ -165,20 +165,20 @@ kernel k(inout a: s64[8], out b: s64[8]):
 
 
 def check(kernel: Kernel, lowered: Kernel, target: str) -> None:
-    found = find_target(target)
+    result = find_target(target)
     need_device(target)
-    module = found.lower(lowered)
-    if not found.runs_here or target.startswith("nvidia"):  # which takes no addresses of the host
-        assert found.assembly(module)
+    module = result.lower(lowered)
+    if not result.runs_here or target.startswith("nvidia"):  # which takes no addresses of the host
+        assert result.assembly(module)
         return
     wanted = memory_of(kernel)
-    given = {name: array.copy() for name, array in wanted.items()}
+    values = {name: array.copy() for name, array in wanted.items()}
     interpret(kernel, wanted)
     abi = abi_of(lowered, module)
-    passed = [given[each.name].ctypes.data for each in kernel.arrays]
-    found.load(found.assemble(module), abi).run(passed, 1)
+    passed = [values[array.name].ctypes.data for array in kernel.arrays]
+    result.load(result.assemble(module), abi).run(passed, 1)
     for name, array in wanted.items():
-        np.testing.assert_array_equal(given[name], array, err_msg=name)
+        np.testing.assert_array_equal(values[name], array, err_msg=name)
 
 
 def test_random_kernels() -> None:

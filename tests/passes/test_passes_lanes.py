@@ -33,8 +33,8 @@ kernel two(in x: f32[12], in c: s32[12], out y: f32[12], out z: f32[12]):
 
 
 def test_before_and_after() -> None:
-    made = expand_private_memory(parse_kernel(TWO))
-    verify(made)
+    result = expand_private_memory(parse_kernel(TWO))
+    verify(result)
     assert (
         "    alloc t: f32[2, 12] private\n"
         "    vector for i in 12:\n"
@@ -42,9 +42,9 @@ def test_before_and_after() -> None:
         "      t[1, i] = 0.0\n"
         "      for q in 2:\n"
         "        t[q, i] = x[i] + f32(q)\n"
-    ) in to_text(made)
+    ) in to_text(result)
     # What is the same in all lanes is there once.
-    assert "same: f32[1] private" in to_text(made)
+    assert "same: f32[1] private" in to_text(result)
 
 
 def test_nothing_to_do() -> None:

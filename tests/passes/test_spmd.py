@@ -36,9 +36,9 @@ def kernel(*lines: str, shared: str = "") -> Kernel:
     """A kernel of 4 groups of 16 work-items that do ``lines``, with ``shared`` memory."""
     nest = NEST.replace("f32[16] workgroup", f"f32[16] workgroup\n    alloc {shared} workgroup")
     text = HEAD + (nest if shared else NEST) + "".join(f"      {line}\n" for line in lines)
-    made = parse_kernel(text, file="k.tw")
-    verify(made)
-    return made
+    result = parse_kernel(text, file="k.tw")
+    verify(result)
+    return result
 
 
 def shown(made: Kernel) -> list[str]:
@@ -53,22 +53,22 @@ def shown(made: Kernel) -> list[str]:
 def same_as_interpreted(made: Kernel) -> None:
     """What x86 gives is what the interpreter gives."""
     rng = np.random.default_rng(0)
-    given: dict[str, np.ndarray] = {
+    values: dict[str, np.ndarray] = {
         "a": rng.integers(-9, 9, 64).astype(np.float32),
         "b": rng.integers(-9, 9, 64),
         "n": rng.integers(0, 5, 64),
     }
-    wanted = {name: each.copy() for name, each in given.items()}
+    wanted = {name: value.copy() for name, value in values.items()}
     run(made, wanted)
     for config in (PlainConfig(vector=8), PlainConfig(vector=1)):
-        x86 = {name: each.copy() for name, each in given.items()}
-        found = tw.compile(made, target="x86", config=config)(**x86)
+        x86 = {name: value.copy() for name, value in values.items()}
+        result = tw.compile(made, target="x86", config=config)(**x86)
         for name in ("a", "b"):
-            np.testing.assert_array_equal(found[name], wanted[name])
+            np.testing.assert_array_equal(result[name], wanted[name])
 
 
 def test_names_for_values() -> None:
-    made = kernel(
+    result = kernel(
         "alloc x: s64[1] private",
         "x[0] = t * 2",
         "b[g * 16 + t] = x[0] + x[0]",
@@ -76,7 +76,7 @@ def test_names_for_values() -> None:
         "  x[0] = 7",
         "b[g * 16 + t] = b[g * 16 + t] + x[0]",
     )
-    assert shown(name_values(made)) == [
+    assert shown(name_values(result)) == [
         "workgroup for t in 16:",
         "  alloc x: s64[1] private",
         "  x_2 = t * 2",
@@ -86,28 +86,28 @@ def test_names_for_values() -> None:
         "    x[0] = 7",
         "  b[g * 16 + t] = b[g * 16 + t] + x[0]",
     ]
-    same_as_interpreted(made)
+    same_as_interpreted(result)
 
 
 def test_what_nobody_reads_is_gone() -> None:
-    made = kernel("alloc x: s64[2] private", "x[1] = t", "x[0] = 2", "b[g * 16 + t] = x[1]")
-    assert shown(name_values(made)) == ["workgroup for t in 16:", "  b[g * 16 + t] = t"]
+    result = kernel("alloc x: s64[2] private", "x[1] = t", "x[0] = 2", "b[g * 16 + t] = x[1]")
+    assert shown(name_values(result)) == ["workgroup for t in 16:", "  b[g * 16 + t] = t"]
 
 
 def test_what_extents_load_has_a_name() -> None:
-    made = kernel("for k in n[t + 1] - n[t]:", "  b[g * 16 + t] = b[g * 16 + t] + n[n[t] + k]")
-    assert shown(name_values(made)) == [
+    result = kernel("for k in n[t + 1] - n[t]:", "  b[g * 16 + t] = b[g * 16 + t] + n[n[t] + k]")
+    assert shown(name_values(result)) == [
         "workgroup for t in 16:",
         "  n_2 = n[t + 1]",
         "  n_3 = n[t]",
         "  for k in n_2 - n_3:",
         "    b[g * 16 + t] = b[g * 16 + t] + n[n_3 + k]",
     ]
-    same_as_interpreted(made)
+    same_as_interpreted(result)
 
 
 def test_pieces_between_barriers() -> None:
-    made = kernel(
+    result = kernel(
         "i = g * 16 + t",
         "x: f32 = a[i]",
         "s[t] = x",
@@ -119,7 +119,7 @@ def test_pieces_between_barriers() -> None:
         "barrier()",
         "a[i] = s[15 - t]",
     )
-    assert shown(split_at_barriers(made)) == [
+    assert shown(split_at_barriers(result)) == [
         "alloc x_all: f32[16] workgroup",
         "alloc y_all: f32[16] workgroup",
         "workgroup for t in 16:",
@@ -139,11 +139,11 @@ def test_pieces_between_barriers() -> None:
         "  i = g * 16 + t",
         "  a[i] = s[15 - t]",
     ]
-    same_as_interpreted(made)
+    same_as_interpreted(result)
 
 
 def test_what_is_the_same_for_all_is_there_once() -> None:
-    made = kernel(
+    result = kernel(
         "alloc k: s64[1] private",
         "m = n[g]",
         "k[0] = m + 1",
@@ -155,7 +155,7 @@ def test_what_is_the_same_for_all_is_there_once() -> None:
         "  k[0] = k[0] + 1",
         "b[g * 16 + t] = k[0]",
     )
-    assert shown(split_at_barriers(made)) == [
+    assert shown(split_at_barriers(result)) == [
         "alloc k_all: s64[1] workgroup",
         "m = n[g]",
         "k_all[0] = m + 1",
@@ -168,11 +168,11 @@ def test_what_is_the_same_for_all_is_there_once() -> None:
         "workgroup for t in 16:",
         "  b[g * 16 + t] = k_all[0]",
     ]
-    same_as_interpreted(made)
+    same_as_interpreted(result)
 
 
 def test_private_memory_across_barriers() -> None:
-    made = kernel(
+    result = kernel(
         "alloc x: f32[2] private",
         "x[t % 2] = a[g * 16 + t]",
         "x[(t + 1) % 2] = 3.0",
@@ -180,12 +180,12 @@ def test_private_memory_across_barriers() -> None:
         "barrier()",
         "a[g * 16 + t] = x[0] - s[15 - t]",
     )
-    assert "  x_all[t % 2, t] = a[g * 16 + t]" in shown(split_at_barriers(made))
-    same_as_interpreted(made)
+    assert "  x_all[t % 2, t] = a[g * 16 + t]" in shown(split_at_barriers(result))
+    same_as_interpreted(result)
 
 
 def test_private_memory_of_computes_across_barriers() -> None:
-    made = kernel(
+    result = kernel(
         "alloc x: f32[2] private",
         "if n[t] < 3:",
         "  x[0] = 7.0",
@@ -197,13 +197,13 @@ def test_private_memory_of_computes_across_barriers() -> None:
         "  e = x[i]",
         "  a[g * 16 + t] add= e",
     )
-    split = shown(split_at_barriers(made))
+    split = shown(split_at_barriers(result))
     assert "alloc x_all: f32[2, 16] workgroup" in split
-    same_as_interpreted(made)
+    same_as_interpreted(result)
 
 
 def test_lanes() -> None:
-    made = kernel(
+    result = kernel(
         "alloc x: f32[1] private",
         "i: s32 = s32(g * 16 + t)",
         "x[0] = a[s64(i)]",
@@ -212,7 +212,7 @@ def test_lanes() -> None:
         "if s64(i) < 60:",
         "  a[s64(i)] = x[0]",
     )
-    assert shown(vectorize_items(made, 8)) == [
+    assert shown(vectorize_items(result, 8)) == [
         "for t_o in 2:",
         "  alloc x: f32[1, 8] private",
         f"  if {FIRST} + 7 < 60 and {FIRST} + 7 <= 2147483647:",
@@ -231,23 +231,23 @@ def test_lanes() -> None:
         "      if s64(i_2) < 60:",
         "        a[s64(s32(g * 16 + t_o * 8)) + t_i_2] = x[0, t_i_2]",
     ]
-    same_as_interpreted(made)
+    same_as_interpreted(result)
 
 
 def test_a_workgroup_that_is_inside_asks_once() -> None:
-    made = kernel("i: s32 = s32(g * 16 + t)", "if s64(i) < 60:", "  a[s64(i)] = a[s64(i)] + 1.0")
-    first, lines = "s64(s32(g * 16))", shown(vectorize_items(made, 8))
+    result = kernel("i: s32 = s32(g * 16 + t)", "if s64(i) < 60:", "  a[s64(i)] = a[s64(i)] + 1.0")
+    first, lines = "s64(s32(g * 16))", shown(vectorize_items(result, 8))
     assert lines[0] == f"if {first} + 15 < 60 and {first} + 15 <= 2147483647:"
     inside = lines[: lines.index("else:")]
     assert inside[1] == "  vector for t_i_2 in 16:"
     assert len(inside) == 4 and "if" not in "".join(inside[1:])
-    same_as_interpreted(made)
+    same_as_interpreted(result)
 
 
 def test_what_all_lanes_do_of_a_loop_that_differs() -> None:
     many = "many = n[0]"
-    made = kernel(many, "for k in (many - t + 15) // 16:", "  b[k * 16 + t] = b[k * 16 + t] + 1")
-    assert shown(vectorize_items(made, 16)) == [
+    result = kernel(many, "for k in (many - t + 15) // 16:", "  b[k * 16 + t] = b[k * 16 + t] + 1")
+    assert shown(vectorize_items(result, 16)) == [
         "vector for t_i in 16:",
         "  many = n[0]",
         "  block:",
@@ -257,24 +257,24 @@ def test_what_all_lanes_do_of_a_loop_that_differs() -> None:
         "    for k_2 in (many - (0 + t_i) + 15) // 16 - all_k:",
         "      b[(all_k + k_2) * 16 + t_i] = b[(all_k + k_2) * 16 + t_i] + 1",
     ]
-    made = kernel("many = n[g]", "for k in t - many:", "  a[g * 16 + t] = a[g * 16 + t] + 1.0")
-    assert "all_k = max(t_o * 8 - many, 0)" in str(vectorize_items(made, 8))
-    same_as_interpreted(made)
-    made = kernel("for k in b[t] - t:", "  b[t] = b[t] + k")
-    assert "all_k" not in str(vectorize_items(made, 8))
+    result = kernel("many = n[g]", "for k in t - many:", "  a[g * 16 + t] = a[g * 16 + t] + 1.0")
+    assert "all_k = max(t_o * 8 - many, 0)" in str(vectorize_items(result, 8))
+    same_as_interpreted(result)
+    result = kernel("for k in b[t] - t:", "  b[t] = b[t] + k")
+    assert "all_k" not in str(vectorize_items(result, 8))
 
 
 def test_a_loop_or_a_condition_that_differs_around_a_barrier_is_refused() -> None:
-    made = kernel("if n[t] < 3:", "  barrier()", "a[t] = 1.0")
+    result = kernel("if n[t] < 3:", "  barrier()", "a[t] = 1.0")
     with pytest.raises(UnsupportedError) as caught:
-        split_at_barriers(made)
+        split_at_barriers(result)
     assert str(caught.value).startswith(
         "control around a barrier may diverge by work-item\n  at k.tw:5:7:\n"
         "        if n[t] < 3:\n        ^^^^^^^^^^^\n"
     )
     assert "cure: let it depend on what they share" in str(caught.value)
     with pytest.raises(UnsupportedError, match="control around a barrier may diverge"):
-        tw.compile(made, target="x86")
+        tw.compile(result, target="x86")
 
 
 @pytest.mark.parametrize("kind", ["add", "min", "max", "xor"])
@@ -299,9 +299,9 @@ def test_shuffles() -> None:
         "        shuffle(&x[0], a[i], 15 - l)\n        shuffle(&x[0], x[0] + 1.0, (l + 3) % 16)\n"
         "        a[i] = x[0]\n"
     )
-    made = parse_kernel(text)
-    verify(made)
-    same_as_interpreted(made)
+    result = parse_kernel(text)
+    verify(result)
+    same_as_interpreted(result)
 
 
 EXCHANGING = (
@@ -325,12 +325,12 @@ EXCHANGING = (
 
 def test_shuffles_are_those_of_vectors() -> None:
     """In orders that are known, nothing goes through memory; and control is each subgroup's own."""
-    made = parse_kernel(EXCHANGING.replace("LANE", "15 - l"))
-    split = to_text(split_at_barriers(made))
+    result = parse_kernel(EXCHANGING.replace("LANE", "15 - l"))
+    split = to_text(split_at_barriers(result))
     verify(parse_kernel(split))
     assert "alloc shuffle: f32[16] private" in split and "barrier" not in split
-    same_as_interpreted(made)
-    assembly = tw.compile(made, target="x86:avx2", threads=1).source("asm")
+    same_as_interpreted(result)
+    assembly = tw.compile(result, target="x86:avx2", threads=1).source("asm")
     body = assembly[assembly.index("phase0.range:") :]
     body = body[: body.index("retq")]
     assert len(re.findall(r"\bv(perm|shuf)\w+", body)) >= 4
@@ -343,17 +343,17 @@ def test_shuffles_in_any_order() -> None:
 
 def test_neighbours_are_consecutive() -> None:
     """Also in a type that wraps, and by names: whole vectors, no gathers."""
-    made = kernel(
+    result = kernel(
         "i: s32 = s32(g * 16 + t)",
         "j: s32 = i * s32(1) + s32(3) - s32(3)",
         "a[s64(j)] = a[s64(j)] + 1.0",
     )
-    assembly = tw.compile(made, target="x86:avx2", threads=1).source("asm")
+    assembly = tw.compile(result, target="x86:avx2", threads=1).source("asm")
     assert "vaddps" in assembly and "vinsertps" not in assembly
 
 
 def test_the_report_says_how_lanes_access_memory() -> None:
-    made = kernel(
+    result = kernel(
         "i = g * 16 + t",
         "x: f32 = a[n[g]] + a[i]",
         "if b[i] < 3:",
@@ -361,7 +361,7 @@ def test_the_report_says_how_lanes_access_memory() -> None:
         "  b[2 * t] = n[b[i]]",
         "  atomic_add(&b[i], 1)",
     )
-    assert access_report(vectorize_items(made, 8)) == [
+    assert access_report(vectorize_items(result, 8)) == [
         "uniform: a, n",
         "consecutive: a, b",
         "consecutive, masked: b",
@@ -399,23 +399,23 @@ def test_how_wide_vectors_are(lines: list[str], width: int) -> None:
     ids=["by name", "who is outside returns"],
 )
 def test_conditions_of_whole_vectors(lines: list[str]) -> None:
-    made = kernel(*lines)
-    text = str(vectorize_items(made, 8))
+    result = kernel(*lines)
+    text = str(vectorize_items(result, 8))
     whole, masked = text.split("else:", 1)
     whole = whole[whole.index("vector for") :]
     assert "a[" in whole and "if " not in whole
     assert "if " in masked
-    same_as_interpreted(made)
+    same_as_interpreted(result)
 
 
 def test_all_lanes_store_to_one_place() -> None:
-    made = parse_kernel(
+    result = parse_kernel(
         HEAD + NEST.replace("g in 4", "g in 1").replace("t in 16", "t in 8") + "      a[3] = 2.0\n"
     )
-    found = tw.compile(made, target="x86")(
+    results = tw.compile(result, target="x86")(
         a=np.zeros(64, np.float32), b=np.zeros(64, np.int64), n=np.zeros(64, np.int64)
     )
-    assert found["a"][3] == 2
+    assert results["a"][3] == 2
 
 
 def branching(*lines: str) -> Kernel:
@@ -429,10 +429,10 @@ def branching(*lines: str) -> Kernel:
 
 
 def test_small_branches_are_selections() -> None:
-    made = branching(
+    result = branching(
         *("if x[0] % 2 == 0:", "  x[0] = x[0] // 2", "  y[0] = x[0]", "else:", "  x[0] = 3 * x[0]"),
     )
-    assert shown(select_branches(made))[7:-1] == [
+    assert shown(select_branches(result))[7:-1] == [
         "  block:",
         "    x_now = x[0]",
         "    y_now = y[0]",
@@ -442,13 +442,13 @@ def test_small_branches_are_selections() -> None:
         "    x[0] = x_2",
         "    y[0] = y_2",
     ]
-    same_as_interpreted(made)
+    same_as_interpreted(result)
 
 
 def test_branches_inside_of_branches_are_selections() -> None:
-    made = branching("if x[0] < 3:", "  if y[0] < 3:", "    x[0] = y[0]")
-    assert "if" not in str(select_branches(made)).split()
-    same_as_interpreted(made)
+    result = branching("if x[0] < 3:", "  if y[0] < 3:", "    x[0] = y[0]")
+    assert "if" not in str(select_branches(result)).split()
+    same_as_interpreted(result)
 
 
 @pytest.mark.parametrize(
@@ -475,8 +475,8 @@ def test_branches_inside_of_branches_are_selections() -> None:
     ],
 )
 def test_other_branches_stay(lines: list[str]) -> None:
-    made = branching(*lines)
-    assert select_branches(made) is made
+    result = branching(*lines)
+    assert select_branches(result) is result
 
 
 RUN = HEAD + NEST.replace("16", "1") + "      for j in n[g] - 1:\n"
@@ -484,13 +484,13 @@ RUN = HEAD + NEST.replace("16", "1") + "      for j in n[g] - 1:\n"
 
 def run_of(*lines: str) -> Kernel:
     """A kernel whose work-items do ``lines`` for one j after the other."""
-    made = parse_kernel(RUN + "".join(f"        {line}\n" for line in lines))
-    return vectorize_items(made, 1)
+    result = parse_kernel(RUN + "".join(f"        {line}\n" for line in lines))
+    return vectorize_items(result, 1)
 
 
 def test_runs_are_vectors() -> None:
-    made = run_of("b[g + j] = 3 * n[j] - n[g]")
-    assert shown(vectorize_runs(made, 16)) == [
+    result = run_of("b[g + j] = 3 * n[j] - n[g]")
+    assert shown(vectorize_runs(result, 16)) == [
         "for t in 1:",
         "  j_count = max(n[g] - 1, 0)",
         "  for j_o in j_count // 8:",
@@ -521,5 +521,5 @@ def test_runs_are_vectors() -> None:
     ids=["next", "places", "apart", "one place", "gathers", "conditions", "loops"],
 )
 def test_other_loops_stay(lines: list[str]) -> None:
-    made = run_of(*lines)
-    assert vectorize_runs(made, 16) is made
+    result = run_of(*lines)
+    assert vectorize_runs(result, 16) is result

@@ -123,6 +123,6 @@ def test_of_text() -> None:
     kernel = tw.parse_kernel(STALE)
     x = np.arange(8, dtype=np.int32)[::-1].copy()
     wanted = tw.compile(kernel, "interpreter")(x=x)
-    made = tw.compile(kernel, "x86:avx2")
-    np.testing.assert_array_equal(made(x=x), wanted)
-    assert str(made.schedule.kernel).count("agreed") > 0
+    result = tw.compile(kernel, "x86:avx2")
+    np.testing.assert_array_equal(result(x=x), wanted)
+    assert str(result.schedule.kernel).count("agreed") > 0

@@ -22,18 +22,18 @@ def check(seed: int) -> None:
     drawing = Drawing(rng)
     kernel = parse_kernel(drawing.text())
     verify(kernel)
-    given = arrays(GROUPS * drawing.items, seed)
-    wanted = {name: each.copy() for name, each in given.items()}
+    values = arrays(GROUPS * drawing.items, seed)
+    wanted = {name: value.copy() for name, value in values.items()}
     run(kernel, wanted)
     for _, made in stages(kernel, rng.choice((8, 4, 1)), 32):
         again = parse_kernel(to_text(made))
         verify(again)
-        found = {name: each.copy() for name, each in given.items()}
-        run(again, found)
+        result = {name: value.copy() for name, value in values.items()}
+        run(again, result)
         for name, each in wanted.items():
-            np.testing.assert_array_equal(found[name], each, f"{name}\n{to_text(made)}")
+            np.testing.assert_array_equal(result[name], each, f"{name}\n{to_text(made)}")
     config = rng.choice([None, *(PlainConfig(vector=n) for n in (8, 4, 1))])
-    compiled = tw.compile(kernel, target="x86", config=config)(**given)
+    compiled = tw.compile(kernel, target="x86", config=config)(**values)
     for name in ("x", "y", "c"):
         np.testing.assert_array_equal(compiled[name], wanted[name])
 

@@ -54,10 +54,10 @@ SLICES = (
 def test_each_ones_part_is_an_op_over_all(
     lines: tuple[str, ...], shape: str, found: list[str]
 ) -> None:
-    made = kernel(*lines, shared=f"m: f32[{shape}]")
-    split = split_at_barriers(made)
+    result = kernel(*lines, shared=f"m: f32[{shape}]")
+    split = split_at_barriers(result)
     assert [line for line in shown(split) if "alloc" not in line][: len(found)] == found
-    same_as_interpreted(made)
+    same_as_interpreted(result)
 
 
 @pytest.mark.parametrize(
@@ -74,5 +74,5 @@ def test_each_ones_part_is_an_op_over_all(
     ],
 )
 def test_what_is_no_part_stays_with_each(lines: tuple[str, ...]) -> None:
-    made = kernel(*lines, "barrier()", "a[g * 16 + t] = m[0, 15 - t]", shared="m: f32[1, 32]")
-    assert joinable(made) == set()
+    result = kernel(*lines, "barrier()", "a[g * 16 + t] = m[0, 15 - t]", shared="m: f32[1, 32]")
+    assert joinable(result) == set()

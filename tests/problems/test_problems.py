@@ -82,8 +82,8 @@ def test_conv_with_everything_said() -> None:
     ],
 )
 def test_deduction(text: str, expected: dict[str, tuple[int, ...]]) -> None:
-    found = spatial(ConvProblem.parse(text))
-    assert {key: found[key] for key in expected} == expected
+    result = spatial(ConvProblem.parse(text))
+    assert {key: result[key] for key in expected} == expected
 
 
 @pytest.mark.parametrize(
@@ -178,8 +178,8 @@ def conv_problems(draw: st.DrawFn) -> ConvProblem:
         return complete(size, kernel, stride, dilation, out, pad)
 
     ndims = draw(st.integers(1, 3))
-    found = [window() for _ in range(1 if draw(st.booleans()) else ndims)]
-    windows = (found * ndims)[:ndims]
+    result = [window() for _ in range(1 if draw(st.booleans()) else ndims)]
+    windows = (result * ndims)[:ndims]
     if any(w is None for w in windows):
         windows = [complete(5, 3, 1, 0, None, 1)] * ndims
     g = draw(st.integers(1, 4))

@@ -54,7 +54,7 @@ class Counted:
             queue.submit(doubled, (size,), t, y, local=local)
             queue.submit(scale, (last or size,), a, w, z, local=local)
         assert (y.numpy()[:size] == 4).all() and (z.numpy()[: last or size] == a).all()
-        promoted = [each.promoted for each in fusion.report.buffers.values()]
+        promoted = [buffer.promoted for buffer in fusion.report.buffers.values()]
         assert promoted.count(scope) == (scope != "none")
         return self.count - before
 

@@ -243,7 +243,7 @@ def test_kinds(queue: tw.Queue, name: str) -> None:
     queue.wait()
     report = fusion.report
     assert report.fused, report.reason
-    kept = [each.promoted for each in report.buffers.values() if each.promoted]
+    kept = [buffer.promoted for buffer in report.buffers.values() if buffer.promoted]
     assert sorted(kept) == sorted(scope for scope in case.promoted.values() if scope)
     for n, buffer in memory.items():
         # What is promoted is never written.

@@ -131,7 +131,7 @@ def test_views_of_views(queue: tw.Queue) -> None:
         queue.submit(add, (N - 2,), t, y)
     fusion.event.wait()
     assert fusion.report.fused, fusion.report.reason
-    assert [each.promoted for each in fusion.report.buffers.values()] == [None, "private", None]
+    assert [buffer.promoted for buffer in fusion.report.buffers.values()] == [None, "private", None]
     expected = np.arange(4 * N, dtype=np.float32).reshape(2, 2 * N)
     np.testing.assert_array_equal(wide[0], expected)
     expected[1, 10 : 8 + N] *= 3
@@ -176,7 +176,7 @@ def test_parts_with_strides(queue: tw.Queue, part: str, scope: str) -> None:
         else:
             queue.submit(turned, (8, 8), t, y, local=(1, 4))
     fusion.event.wait()
-    assert [each.promoted for each in fusion.report.buffers.values()] == [None, scope, None]
+    assert [buffer.promoted for buffer in fusion.report.buffers.values()] == [None, scope, None]
     expected = np.arange(np.prod(shape), dtype=np.float32).reshape(shape) + 1
     values = 2 * wide[0][PARTS[part]]
     within = values.reshape(8, 2, 4)[:, :, ::-1].reshape(8, 8)
@@ -295,7 +295,7 @@ def test_two_threads_submit_to_a_list(queue: tw.Queue) -> None:
             queue.submit(step, (N,), N, own)
 
     with queue.fusion() as fusion:
-        threads = [threading.Thread(target=submits, args=(own,)) for own in buffers]
+        threads = [threading.Thread(target=submits, args=(buffer,)) for buffer in buffers]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -304,7 +304,7 @@ def test_two_threads_submit_to_a_list(queue: tw.Queue) -> None:
     expected = 0
     for _ in range(6):
         expected = (5 * expected + 1) & 0xFFFF
-    assert all((own.numpy() == expected).all() for own in buffers)
+    assert all((buffer.numpy() == expected).all() for buffer in buffers)
 
 
 def test_a_thread_waits_while_another_one_submits(queue: tw.Queue) -> None:

@@ -159,8 +159,8 @@ def test_weights_are_packed_once(device: str, monkeypatch: pytest.MonkeyPatch) -
         if device == "nvidia":
             return  # nobody has memory of a GPU
         # Who has the memory may write it: each run packs.
-        given = np.asarray(weights)
-        given[:] = 6.0
+        value = np.asarray(weights)
+        value[:] = 6.0
         assert run() == run() == (1, 96)
 
 
@@ -170,7 +170,7 @@ def test_fused_code_takes_packed_weights(device: str, monkeypatch: pytest.Monkey
     packs = Packs(monkeypatch)
     product, relu = tw.matmul("24x16:16x32"), tw.elementwise("24x32", "relu")
     with tw.Queue(device) as queue:
-        src, given = queue.buffer(np.ones((24, 16), "f4")), np.full((16, 32), 2, np.float32)
+        src, values = queue.buffer(np.ones((24, 16), "f4")), np.full((16, 32), 2, np.float32)
         weights, t = (queue.buffer(shape=s, dtype="f32") for s in ((16, 32), (24, 32)))
         dst = queue.buffer(shape=(24, 32), dtype="f32")
 
@@ -186,7 +186,7 @@ def test_fused_code_takes_packed_weights(device: str, monkeypatch: pytest.Monkey
         queue.fill(weights, -1.0)
         queue.fill(weights[:, 3], 3.0)
         assert run() == (48, 1) and run() == (48, 0)
-        assert run(given) == run(queue.buffer(given)) == (32, 0)  # these it reads as they lie
+        assert run(values) == run(queue.buffer(values)) == (32, 0)  # these it reads as they lie
         assert not t.has_memory
 
 

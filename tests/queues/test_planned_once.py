@@ -171,14 +171,14 @@ def test_lists_with_new_results(
     queue: tw.Queue, constants: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Their fused code is looked for once, for every number that becomes part of it."""
-    made = counted(monkeypatch, Fusions, "_template")
+    result = counted(monkeypatch, Fusions, "_template")
     x = queue.buffer(np.arange(32, dtype=np.float32))
     for a in (2.0, 2.0, 3.0, 3.0):
         with queue.fusion(constants=constants, require=True):
             between = queue.submit(TIMES, a=a, x=x).results["y"]
             y = queue.submit(DOUBLED, x=between).results["y"]
         np.testing.assert_array_equal(y.numpy(), 2 * a * np.arange(32))
-    assert len(made) == (2 if constants else 1)
+    assert len(result) == (2 if constants else 1)
     with queue.fusion() as fusion:
         queue.submit(TIMES, a=2.0, x=x, y=y)
         queue.submit(DOUBLED, x=y, y=x[:])
@@ -187,7 +187,7 @@ def test_lists_with_new_results(
 
 @pytest.mark.parametrize("device", ["x86", "interpreter"])
 def test_batches_of_one_pattern(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = counted(monkeypatch, Fusions, "_template")
+    result = counted(monkeypatch, Fusions, "_template")
     counts = []
     with tw.Queue(device, fusion="auto") as queue:
         for size in (32, 32, 48, 32, 48):
@@ -204,7 +204,7 @@ def test_batches_of_one_pattern(device: str, monkeypatch: pytest.MonkeyPatch) ->
             opened.set()
             assert (y.numpy() == 4).all()
             assert events[0].name.startswith("the fusion of")
-            counts.append(len(made))
+            counts.append(len(result))
     # Another size is another pattern.
     assert counts[0] == counts[1] < counts[2] == counts[3] == counts[4]
 

@@ -23,8 +23,8 @@ N = 64
 
 @pytest.fixture(params=QUEUES)
 def queue(request: pytest.FixtureRequest) -> Iterator[tw.Queue]:
-    with tw.Queue(request.param, fusion="auto") as made:
-        yield made
+    with tw.Queue(request.param, fusion="auto") as result:
+        yield result
 
 
 class Gate:
@@ -86,7 +86,7 @@ def test_memory_that_nobody_has_is_not_written(queue: tw.Queue) -> None:
     assert joined(*events)
     assert (y.numpy() == 4 * ints()).all()
     (report,) = queue.fusion_reports
-    assert [name for name, each in report.buffers.items() if each.promoted] == ["z"]
+    assert [name for name, buffer in report.buffers.items() if buffer.promoted] == ["z"]
 
 
 def test_memory_that_somebody_has_in_another_way_is_written(queue: tw.Queue) -> None:
@@ -150,7 +150,7 @@ def test_results_that_nobody_has(queue: tw.Queue) -> None:
     gate.open()
     assert (values.numpy() == np.maximum(x.numpy(), 0) ** 2).all()
     (report,) = queue.fusion_reports
-    assert sum(each.promoted is not None for each in report.buffers.values()) == 2
+    assert sum(buffer.promoted is not None for buffer in report.buffers.values()) == 2
 
 
 def test_a_kernel_behind_nothing_runs_at_once(queue: tw.Queue) -> None:

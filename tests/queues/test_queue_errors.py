@@ -21,10 +21,10 @@ N = 64
 
 @pytest.fixture(params=QUEUES)
 def queue(request: pytest.FixtureRequest) -> Iterator[tw.Queue]:
-    made = tw.Queue(request.param)
-    yield made
-    made.wait()
-    made.close()
+    result = tw.Queue(request.param)
+    yield result
+    result.wait()
+    result.close()
 
 
 def ints(*values: int) -> np.ndarray:

@@ -32,7 +32,7 @@ def test_two_kernels_become_one(queue: tw.Queue) -> None:
     report = queue.fusion_report
     assert report is not None and report.fused, str(report)
     assert report.kernels == ("add", "scale_add")
-    assert [name for name, each in report.buffers.items() if each.promoted] == ["z"]
+    assert [name for name, buffer in report.buffers.items() if buffer.promoted] == ["z"]
     assert (chain.y.numpy() == after()).all()
     assert (chain.t.numpy() == 1).all()  # nothing was written to memory
     assert event.profile.submit <= event.profile.start <= event.profile.end
@@ -354,7 +354,7 @@ def test_ops_and_kernels_by_name_become_one(queue: tw.Queue) -> None:
     event.wait()
     report = fusion.report
     assert report.fused and report.kernels[0] == "product"
-    assert [name for name, each in report.buffers.items() if each.promoted] == ["c", "dst"]
+    assert [name for name, buffer in report.buffers.items() if buffer.promoted] == ["c", "dst"]
     assert (event.results["dst"].numpy() == np.maximum(a @ b * 0.5 + 1, 0)).all()
     again = fusion.submit(replace=[(x, queue.buffer(other))])
     again.wait()
@@ -400,7 +400,7 @@ def test_buffers_say_their_scope(queue: tw.Queue, said: str | None) -> None:
         queue.submit(taken, (N,), t, y)
     fusion.event.wait()
     assert (y.numpy() == np.arange(N)).all()
-    promoted = {name: each.promoted for name, each in fusion.report.buffers.items()}
+    promoted = {name: buffer.promoted for name, buffer in fusion.report.buffers.items()}
     assert list(promoted.values()).count("private") == (said is None)
 
 

@@ -32,8 +32,8 @@ def device(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def queue(device: str) -> Iterator[tw.Queue]:
-    with tw.Queue(device) as made:
-        yield made
+    with tw.Queue(device) as result:
+        yield result
 
 
 def ints(*values: int) -> np.ndarray:
@@ -298,13 +298,13 @@ def test_two_threads_submit(queue: tw.Queue) -> None:
             queue.submit(scale_add, (N,), N, 1, ints(1), own)
             queue.submit(scale_add, (N,), N, 1, ints(1), x)
 
-    threads = [threading.Thread(target=submit, args=(own,)) for own in counts]
+    threads = [threading.Thread(target=submit, args=(count,)) for count in counts]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert (x.numpy() == 40).all()
-    assert all((own.numpy() == 20).all() for own in counts)
+    assert all((count.numpy() == 20).all() for count in counts)
 
 
 def test_arguments_are_kept_and_then_freed(queue: tw.Queue) -> None:

@@ -29,8 +29,8 @@ def gpu(monkeypatch: pytest.MonkeyPatch, own_cache: Path) -> Iterator[Interpreti
 
 @pytest.fixture
 def queue(gpu: Interpreting) -> Iterator[tw.Queue]:
-    with tw.Queue("nvidia") as made:
-        yield made
+    with tw.Queue("nvidia") as result:
+        yield result
 
 
 def filled(queue: tw.Queue, values: np.ndarray) -> tw.Buffer:

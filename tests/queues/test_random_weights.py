@@ -74,8 +74,8 @@ def wrong(seed: int) -> int:
                 event = queue.submit(product(rows), **taken)
             else:
                 with queue.fusion():
-                    made = queue.submit(product(rows), **taken).results["dst"]
-                    event = queue.submit(tw.elementwise(f"{rows}x{N}", "relu"), src=made)
+                    results = queue.submit(product(rows), **taken).results["dst"]
+                    event = queue.submit(tw.elementwise(f"{rows}x{N}", "relu"), src=results)
             products.append((event.results["dst"], weights.expected.sum(0)))
         return sum(not (result.numpy() == expected).all() for result, expected in products)
 

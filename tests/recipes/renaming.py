@@ -13,14 +13,14 @@ from tilewright.ir.visit import walk_stmts
 
 def names_of(kernel: Kernel) -> list[str]:
     """Every name that stands in a kernel of computes: of buffers, computes, dims, operands."""
-    found = [param.name for param in kernel.params]
+    result = [param.name for param in kernel.params]
     for stmt in walk_stmts(kernel.body):
         if isinstance(stmt, Allocate):
-            found.append(stmt.buffer.name)
+            result.append(stmt.buffer.name)
         elif isinstance(stmt, Compute):
-            found += [stmt.name, *(d.var.name for d in stmt.dims)]
-            found += [operand.var.name for operand in stmt.operands]
-    return list(dict.fromkeys(found))
+            result += [stmt.name, *(d.var.name for d in stmt.dims)]
+            result += [operand.var.name for operand in stmt.operands]
+    return list(dict.fromkeys(result))
 
 
 def renamed(kernel: Kernel, rng: random.Random) -> tuple[Kernel, dict[str, str]]:

@@ -73,17 +73,17 @@ def test_matrix_instructions(name: str) -> None:
     module = AMX.lower(schedule.kernel)
     assert AMX.assemble(module).startswith(b"\x7fELF")
     text = AMX.assembly(module)
-    found = {
+    result = {
         word: len(re.findall(rf"^\t{word}\b", text, re.MULTILINE))
         for word in (config.instruction, "tileloadd", "tilestored", "tilezero", "ldtilecfg")
     }
     # Sums stay in tiles from zero to the epilogue: what a product loads is its factors.
-    assert found["tilezero"] == SUMS[name]
-    spilled = found["tilestored"] - SUMS[name]
-    assert found["tileloadd"] == 2 * found[config.instruction] + spilled
+    assert result["tilezero"] == SUMS[name]
+    spilled = result["tilestored"] - SUMS[name]
+    assert result["tileloadd"] == 2 * result[config.instruction] + spilled
     # Tiles of other shapes are other registers to LLVM, which shares none of them in between.
     assert spilled == 0 or name == "tails everywhere"
-    assert found["ldtilecfg"] >= 1
+    assert result["ldtilecfg"] >= 1
 
 
 def test_rows_of_tiles_need_a_dim() -> None:

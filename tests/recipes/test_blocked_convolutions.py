@@ -74,8 +74,8 @@ def test_copies_of_blocks_coalesce(types: str) -> None:
     reports = check_op(_convolution("mb1ic32ih8oc64kh1", types), MACHINE)
     assert [issue for report in reports for issue in report.issues] == []
     notes = [note for report in reports for note in report.notes]
-    found = {(n.buffer, n.access): n.efficiency for n in notes if n.efficiency}
-    assert found["src", "load"] == 1.0 and found["dst", "store"] == 1.0
+    result = {(n.buffer, n.access): n.efficiency for n in notes if n.efficiency}
+    assert result["src", "load"] == 1.0 and result["dst", "store"] == 1.0
 
 
 @pytest.mark.parametrize(

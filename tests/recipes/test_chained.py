@@ -245,8 +245,8 @@ def test_a_row_without_keys_is_zero() -> None:
     q, k, v = (rng.standard_normal((1, 3, n, 8)).astype(np.float32) for n in (150, 140, 140))
     mask = rng.random((1, 1, 150, 140)) < 0.5
     mask[0, 0, 17] = False
-    found = compiled(op, ChainedConfig(32, 48))(queries=q, keys=k, values=v, mask=mask)
-    assert (found[:, :, 17] == 0).all() and np.isfinite(found).all()
+    result = compiled(op, ChainedConfig(32, 48))(queries=q, keys=k, values=v, mask=mask)
+    assert (result[:, :, 17] == 0).all() and np.isfinite(result).all()
 
 
 @pytest.mark.parametrize(
@@ -262,8 +262,8 @@ def test_other_products_are_no_attention(old: str, new: str) -> None:
     kernel = tw.parse_kernel(text.replace(old, new))
     assert old in text
     allocated, items = flow(kernel)
-    found = chained(items, frozenset(allocated))
-    assert not found or new.startswith("greatest")
+    result = chained(items, frozenset(allocated))
+    assert not result or new.startswith("greatest")
     rng = np.random.default_rng(0)
     shapes = {p.name: p.buffer.shape for p in kernel.arrays if p.access == "in"}
     arrays = {n: rng.standard_normal(s).astype(np.float32) for n, s in shapes.items()}
@@ -323,7 +323,7 @@ def test_gradients_go_by_tiles(algorithm: str) -> None:
     op = tw.attention(GRADIENTS, algorithm, cap=5.0 * (algorithm == "full"), direction="bwd_data")
     run = compiled(op)
     assert isinstance(run.config, GroupsConfig)
-    assert any(isinstance(each, ChainedConfig) for each in run.config.groups)
+    assert any(isinstance(group, ChainedConfig) for group in run.config.groups)
     verdict = verify(op, lambda op: run)
     assert verdict.status is Status.PASSED, verdict.reason
     crossed = next(str(s) for name, s in run.stages.items() if name.endswith(": crossed"))

@@ -26,19 +26,19 @@ from tilewright.testing.verify import Status, verify
 def scheduled(kernel: Kernel, cores: int) -> Kernel:
     """For a GPU of so many cores; on integers it gives what ``kernel`` does."""
     machine = replace(find_target("nvidia:sm_80").machine, cores=cores)
-    made = run_passes(choose.choose(Start(kernel, kernel), machine)[1].kernel)
+    result = run_passes(choose.choose(Start(kernel, kernel), machine)[1].kernel)
     rng = np.random.default_rng(0)
     memory = {
         p.name: rng.integers(-3, 4, p.buffer.layout.extent).astype(p.dtype.numpy)
         for p in kernel.arrays
     }
     results: list[dict[str, Any]] = []
-    for each in (kernel, made):
+    for each in (kernel, result):
         results.append({name: array.copy() for name, array in memory.items()})
         interpret(each, results[-1])
     for name, array in results[0].items():
         np.testing.assert_array_equal(results[1][name], array, err_msg=name)
-    return made
+    return result
 
 
 def launches(kernel: Kernel) -> list[For]:
@@ -63,15 +63,15 @@ kernel columns(in x: f32[4, 9, 128], out y: f32[4, 9, 128]):
   compute result(i in 4, k in 9, j in 128):
     y[i, k, j] = x[i, k, j] * total[i, j]
 """)
-    made = scheduled(kernel, cores=1)
-    assert len(launches(made)) == 1
-    assert "alloc total: f32[1] private" in to_text(made)
+    result = scheduled(kernel, cores=1)
+    assert len(launches(result)) == 1
+    assert "alloc total: f32[1] private" in to_text(result)
 
 
 def test_rows_that_nearly_fill_a_device_are_one_launch() -> None:
     """As many as half of the workgroups that a device is to have."""
-    made = tw.compile(tw.softmax("512x768"), "nvidia:sm_90a")
-    assert [launch.groups for launch in made.module.launches] == [512]
+    result = tw.compile(tw.softmax("512x768"), "nvidia:sm_90a")
+    assert [launch.groups for launch in result.module.launches] == [512]
 
 
 def test_parts_of_parts() -> None:
@@ -83,20 +83,22 @@ kernel channels(in x: f32[40, 40, 64], out y: f32[64]):
   compute sum(i in 40, j in 40, c in 64):
     y[c] add= x[i, j, c]
 """)
-    made = scheduled(kernel, cores=108)
-    text = to_text(made)
+    result = scheduled(kernel, cores=108)
+    text = to_text(result)
     assert "alloc sum_pieces: f32[40, 64]" in text and "alloc sum_pieces2: f32[20, 40, 64]" in text
-    groups = [int(str(each.extent)) for each in launches(made) if each.kind is LoopKind.GRID]
+    groups = [
+        int(str(launch.extent)) for launch in launches(result) if launch.kind is LoopKind.GRID
+    ]
     assert max(groups) == 400
-    stores = [stmt for stmt in walk_stmts(made.body) if isinstance(stmt, Store)]
+    stores = [stmt for stmt in walk_stmts(result.body) if isinstance(stmt, Store)]
     sums = [s.buffer.name for s in stores if f"{s.buffer.name}[" in to_text(s.value)]
     assert sums == ["sum_pieces2_tile", "sum_pieces_tile", "y_tile"]
 
 
 def test_neighbouring_work_items_reach_neighbours() -> None:
     """The dims of a result are in the order of its layout, not in that in which it names them."""
-    made = tw.compile(tw.batch_norm("mb8ic64ih16", src="axb", dst="axb"), "nvidia:sm_90a")
-    last = to_text(made.schedule.kernel).splitlines()[-1]
+    result = tw.compile(tw.batch_norm("mb8ic64ih16", src="axb", dst="axb"), "nvidia:sm_90a")
+    last = to_text(result.schedule.kernel).splitlines()[-1]
     assert last.strip().startswith("dst[group // 128, item % 64, ")
 
 
@@ -113,10 +115,10 @@ def test_neighbouring_work_items_reach_neighbours() -> None:
     ],
 )
 def test_a_work_item_moves_what_memory_gives_at_once(op: Any, lanes: int) -> None:
-    made = tw.compile(op, "nvidia:sm_90a")
-    vectors = re.findall(r"vector for \w+ in (\d+)", to_text(made.schedule.kernel))
+    result = tw.compile(op, "nvidia:sm_90a")
+    vectors = re.findall(r"vector for \w+ in (\d+)", to_text(result.schedule.kernel))
     assert set(vectors) == ({str(lanes)} if lanes > 1 else set())
-    assert (f"global.v{4 if lanes > 2 else 2}.b32" in made.source("asm")) == (lanes > 1)
+    assert (f"global.v{4 if lanes > 2 else 2}.b32" in result.source("asm")) == (lanes > 1)
 
 
 @pytest.mark.parametrize("dtype", ["f32", "bf16"])
@@ -126,7 +128,7 @@ def test_wide_work_items_are_right(dtype: str) -> None:
     hierarchy = replace(machine.hierarchy, workgroup=128)
     machine = replace(machine, cores=1, hierarchy=hierarchy)
     op = tw.batch_norm("mb2ic16ih6", src="axb", dst="axb", dtype=dtype)
-    _, made = choose.choose(Start.of(op.resolved()), machine)
-    assert "vector for d1 in 4" in to_text(made.kernel)
+    _, result = choose.choose(Start.of(op.resolved()), machine)
+    assert "vector for d1 in 4" in to_text(result.kernel)
     verdict = verify(op, lambda op: InterpretedKernel(op, machine))
     assert verdict.status is Status.PASSED, verdict

@@ -47,8 +47,8 @@ def _ptx(kernel: Kernel, level: str = "sm_70") -> str:
 
 
 def _used(kernel: Kernel) -> set[str]:
-    found = {s.instruction for s in walk_stmts(kernel.body) if isinstance(s, Compute)}
-    return {name for name in found if name is not None}
+    result = {s.instruction for s in walk_stmts(kernel.body) if isinstance(s, Compute)}
+    return {name for name in result if name is not None}
 
 
 # The instruction, in a schedule by hand.
@@ -226,7 +226,7 @@ def test_bytes_stay_together() -> None:
     ptx = _ptx(scheduled.kernel)
     # What feeds the instruction is loaded by words, and by four words of lanes that lie together.
     loads = re.findall(r"ld\.shared\.(\S+)", ptx)
-    assert "v4.b32" in loads and not any(each.endswith("8") for each in loads)
+    assert "v4.b32" in loads and not any(load.endswith("8") for load in loads)
     assert not re.search(r"st\.shared\.\S*b8", ptx)
 
 

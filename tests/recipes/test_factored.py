@@ -101,23 +101,23 @@ BODIES = {
 @pytest.mark.parametrize("inner", [("r",), ("g", "r")])
 def test_sums_are_the_same(body: str, inner: tuple[str, ...]) -> None:
     kernel = _kernel(SUMS.replace("a * ((q - z) * s)", body))
-    made = factor_out(kernel, "main", inner)
-    verify(made)
+    result = factor_out(kernel, "main", inner)
+    verify(result)
     rng = np.random.default_rng(5)
-    given = {
-        each.name: rng.integers(-4, 5, each.buffer.shape).astype(np.float32)
-        for each in kernel.arrays
-        if each.access == "in"
+    values = {
+        array.name: rng.integers(-4, 5, array.buffer.shape).astype(np.float32)
+        for array in kernel.arrays
+        if array.access == "in"
     }
     results = []
-    for each in (kernel, made):
-        memory = {**given, "y": np.zeros(6, np.float32)}
+    for each in (kernel, result):
+        memory = {**values, "y": np.zeros(6, np.float32)}
         flat = {name: np.ascontiguousarray(array).reshape(-1) for name, array in memory.items()}
         run(each, flat)
         results.append(flat["y"])
     np.testing.assert_array_equal(*results)
-    sums = [s for s in BODIES[body] if f"compute {s}(" in to_text(made)]
-    assert sums == BODIES[body] and "main_total" in to_text(made)
+    sums = [s for s in BODIES[body] if f"compute {s}(" in to_text(result)]
+    assert sums == BODIES[body] and "main_total" in to_text(result)
 
 
 @pytest.mark.parametrize(
@@ -161,11 +161,11 @@ def nibbles(m: int, k: int, n: int) -> Kernel:
 def given_for(kernel: Kernel, seed: int = 0) -> dict[str, Any]:
     rng = np.random.default_rng(seed)
     return {
-        each.name: rng.integers(0, 200, each.buffer.shape).astype(np.uint8)
-        if each.dtype.name == "u8"
-        else rng.integers(-4, 5, each.buffer.shape).astype(np.float32)
-        for each in kernel.arrays
-        if each.access == "in"
+        array.name: rng.integers(0, 200, array.buffer.shape).astype(np.uint8)
+        if array.dtype.name == "u8"
+        else rng.integers(-4, 5, array.buffer.shape).astype(np.float32)
+        for array in kernel.arrays
+        if array.access == "in"
     }
 
 
@@ -174,12 +174,12 @@ def given_for(kernel: Kernel, seed: int = 0) -> dict[str, Any]:
 def test_kernels_of_text(shape: tuple[int, int, int], target: str) -> None:
     need_device(target)
     kernel = nibbles(*shape)
-    given = given_for(kernel)
-    made = tw.compile(kernel, target, threads=1)
-    expected = tw.compile(kernel, "interpreter")(**given)
-    np.testing.assert_array_equal(made(**given), expected)
+    values = given_for(kernel)
+    result = tw.compile(kernel, target, threads=1)
+    expected = tw.compile(kernel, "interpreter")(**values)
+    np.testing.assert_array_equal(result(**values), expected)
     if target == AVX2 and shape[2] > 1:
-        assert isinstance(made.config, FactoredConfig) and not made.config.pack
+        assert isinstance(result.config, FactoredConfig) and not result.config.pack
 
 
 def test_names_play_no_part() -> None:
@@ -206,7 +206,7 @@ def test_packed_weights_stay_small() -> None:
     op = tw.matmul("1x64:64x64", dtype="bf16:s4:f32", epilogue=[scale])
     _, scheduled = choose.choose(Start.of(op), MACHINE)
     pack = scheduled.packed["weights"]
-    (packed,) = (each.buffer for each in pack.arrays if each.access != "in")
+    (packed,) = (array.buffer for array in pack.arrays if array.access != "in")
     assert packed.dtype.name == "u8" and packed.bytes == 32 * 64
     # The other factor becomes a float once, not for each column.
     assert "src_packed" in to_text(scheduled.stages["copied"])
@@ -256,15 +256,15 @@ def test_weights_that_lie_the_other_way_are_packed() -> None:
 
 def test_packing_in_each_call_is_predicted() -> None:
     scale = tw.scale("weights", policy="per_ocic", group=64)
-    found = {}
+    result = {}
     for layout in ("any", "ab", "ba"):
         op = tw.matmul("1x4096:4096x4096", dtype="f32:u4:f32", weights=layout, epilogue=[scale])
         start = Start.of(op)
         config, _ = choose.choose(start, MACHINE)
         ((_, candidates),) = choose.candidates(start, MACHINE, config).values()
-        found[layout] = candidates[0].prediction
-    assert found["any"].seconds == found["ab"].seconds < found["ba"].seconds / 2
-    assert found["ba"].limit == "packing in each call"
+        result[layout] = candidates[0].prediction
+    assert result["any"].seconds == result["ab"].seconds < result["ba"].seconds / 2
+    assert result["ba"].limit == "packing in each call"
 
 
 @needs_x86
@@ -273,31 +273,31 @@ def test_packing_in_each_call_is_predicted() -> None:
 def test_results_with_weights_that_lie_the_other_way(group: int, columns: int) -> None:
     scale = tw.scale("weights", policy="per_ocic", group=group)
     op = tw.matmul(f"2x96:96x{columns}", dtype="f32:u4:f32", weights="ba", epilogue=[scale])
-    made = tw.compile(op, AVX2, threads=2)
-    assert isinstance(made.config, FactoredConfig) and made.config.pack
+    result = tw.compile(op, AVX2, threads=2)
+    assert isinstance(result.config, FactoredConfig) and result.config.pack
     assert verify_op(op, lambda each: tw.compile(each, AVX2, threads=2)).status is Status.PASSED
 
 
 def test_the_record_replays() -> None:
     scale = tw.scale("weights", policy="per_ocic", group=32)
     op = tw.matmul("3x64:64x40", dtype="bf16:s4:f32", epilogue=[scale, tw.bias(), tw.relu()])
-    made = tw.compile(op, AVX2, threads=1)
-    steps = made.source("schedule")
+    result = tw.compile(op, AVX2, threads=1)
+    steps = result.source("schedule")
     assert 'schedule.factor_out("main", ("k_r_q", "k_r_r"))' in steps
     again = tw.compile(op, AVX2, threads=1, schedule=steps)
-    assert again.source("llvm") == made.source("llvm")
+    assert again.source("llvm") == result.source("llvm")
 
 
 def test_groups_that_do_not_divide_what_is_summed() -> None:
     """Of 96, 64 are one group and 32 another: sums are over 32."""
     text = NIBBLES.replace("c // 32", "c // 64").format(m=1, k=96, n=40, h=48, g=2)
     kernel = _kernel(text)
-    given = given_for(kernel)
-    made = tw.compile(kernel, AVX2, threads=1)
-    assert isinstance(made.config, FactoredConfig)
-    if made.target.runs_here:
-        expected = tw.compile(kernel, "interpreter")(**given)
-        np.testing.assert_array_equal(made(**given), expected)
+    values = given_for(kernel)
+    result = tw.compile(kernel, AVX2, threads=1)
+    assert isinstance(result.config, FactoredConfig)
+    if result.target.runs_here:
+        expected = tw.compile(kernel, "interpreter")(**values)
+        np.testing.assert_array_equal(result(**values), expected)
 
 
 def test_what_configs_may_be() -> None:
@@ -343,13 +343,13 @@ def product_of_pairs(shape: str, weights: str = "u4", out: str = "f32", group: i
 def floats_of(op: tw.Op) -> dict[str, Any]:
     rng = np.random.default_rng(3)
     return {
-        each.name: (
-            rng.integers(-4, 5, each.buffer.shape)
-            if each.dtype.is_float
-            else rng.integers(0, 8 if each.dtype.name in ("u4", "s4") else 256, each.buffer.shape)
-        ).astype(each.dtype.numpy)
-        for each in Start.of(op).exact.arrays
-        if each.access == "in"
+        array.name: (
+            rng.integers(-4, 5, array.buffer.shape)
+            if array.dtype.is_float
+            else rng.integers(0, 8 if array.dtype.name in ("u4", "s4") else 256, array.buffer.shape)
+        ).astype(array.dtype.numpy)
+        for array in Start.of(op).exact.arrays
+        if array.access == "in"
     }
 
 
@@ -361,25 +361,27 @@ def test_pairs_are_added_up_by_a_dot_product(weights: str, shape: str, group: in
     op = product_of_pairs(shape, weights, group=group)
     config, scheduled = choose.choose(Start.of(op), find_target(DOT).machine)
     assert isinstance(config, FactoredConfig) and config.instruction == "vdpbf16ps_512"
-    (packed,) = (each.buffer for each in scheduled.packed["weights"].arrays if each.access == "out")
+    (packed,) = (
+        array.buffer for array in scheduled.packed["weights"].arrays if array.access == "out"
+    )
     assert packed.dtype.name == "u16"
     for stage in scheduled.stages.values():
         verify(stage)
     assert "main<vdpbf16ps_512>(n in 16, k" in to_text(scheduled.kernel)
-    made = tw.compile(op, DOT, threads=1)
-    assert "permvar.hi" in made.source("llvm") and "dpbf16ps" in made.source("llvm")
-    given = floats_of(op)
-    expected = tw.compile(op, "interpreter")(**given)
+    result = tw.compile(op, DOT, threads=1)
+    assert "permvar.hi" in result.source("llvm") and "dpbf16ps" in result.source("llvm")
+    floats = floats_of(op)
+    expected = tw.compile(op, "interpreter")(**floats)
     # What is scheduled gives the same in the interpreter, and on processors that have all of it.
-    on_paper = {**given, "weights_packed": np.zeros(packed.layout.extent, np.uint16)}
-    flat = {name: np.ascontiguousarray(each).reshape(-1) for name, each in on_paper.items()}
+    on_paper = {**floats, "weights_packed": np.zeros(packed.layout.extent, np.uint16)}
+    flat = {name: np.ascontiguousarray(value).reshape(-1) for name, value in on_paper.items()}
     flat["dst"] = np.zeros(expected.size, np.float32)
     for kernel in (scheduled.packed["weights"], scheduled.kernel):
-        run(kernel, {each.name: flat[each.name] for each in kernel.arrays})
+        run(kernel, {array.name: flat[array.name] for array in kernel.arrays})
     np.testing.assert_array_equal(flat["dst"].reshape(expected.shape), expected)
-    if made.target.runs_here:
-        given["weights"] = made.pack("weights", given["weights"])
-        np.testing.assert_array_equal(made(**given), expected)
+    if result.target.runs_here:
+        floats["weights"] = result.pack("weights", floats["weights"])
+        np.testing.assert_array_equal(result(**floats), expected)
 
 
 @pytest.mark.parametrize(
@@ -422,8 +424,8 @@ def test_configs_with_a_dot_product_that_are_refused(
 
 def test_the_record_of_a_dot_product_replays() -> None:
     op = product_of_pairs("2x64:64x32", "s4", "bf16")
-    made = tw.compile(op, DOT, threads=1)
-    steps = made.source("schedule")
+    result = tw.compile(op, DOT, threads=1)
+    steps = result.source("schedule")
     assert 'schedule.read_words("main", "' in steps and 'schedule.precompute("main", "' in steps
     again = tw.compile(op, DOT, threads=1, schedule=steps)
-    assert again.source("llvm") == made.source("llvm")
+    assert again.source("llvm") == result.source("llvm")

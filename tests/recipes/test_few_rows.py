@@ -38,8 +38,8 @@ def test_all_rows_meet_a_tile(m: int, n: int, k: int, type: str) -> None:
     x, w = (rng.integers(-8, 8, shape).astype(np.float32) for shape in ((m, k), (n, k)))
     values = {"x": x, "w": w}
     arrays = [(p.name, p.buffer) for p in kernel.arrays if p.name in values]
-    given = {n: pack(b, values[n]).reshape(b.shape) for n, b in arrays}
-    np.testing.assert_array_equal(run(**given), x @ w.T)
+    value = {n: pack(b, values[n]).reshape(b.shape) for n, b in arrays}
+    np.testing.assert_array_equal(run(**value), x @ w.T)
 
 
 def test_sums_of_rows_and_factors_are_registers() -> None:
@@ -66,5 +66,5 @@ def test_what_lies_along_the_results_is_converted_as_it_is_read(type: str, m: in
     x, w = (rng.integers(-8, 8, shape).astype(np.float32) for shape in ((m, 48), (48, 80)))
     values = {"x": x, "w": w}
     arrays = [(p.name, p.buffer) for p in kernel.arrays if p.name in values]
-    given = {n: pack(b, values[n]).reshape(b.shape) for n, b in arrays}
-    np.testing.assert_array_equal(run(**given), x @ w)
+    value = {n: pack(b, values[n]).reshape(b.shape) for n, b in arrays}
+    np.testing.assert_array_equal(run(**value), x @ w)

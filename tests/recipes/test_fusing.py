@@ -54,7 +54,7 @@ def test_a_chain_is_the_kernel_that_is_written_as_one(local: int | None) -> None
     theirs = fused(chain((scale_and_add, "axy"), local=local))
     text = str(ours).replace("t_2", "t")
     assert text.split("  grid", 1)[1] == str(theirs).split("  grid", 1)[1]
-    assert [each.name for each in ours.params] == ["a", "n", "x_0", "x", "y_0", "y"]
+    assert [param.name for param in ours.params] == ["a", "n", "x_0", "x", "y_0", "y"]
 
 
 @needs_x86
@@ -152,10 +152,10 @@ TAGS = {"src": "abcd", "weights": "abcd", "dst": "abcd"}
 
 def channelwise(name: str, value: str, operand: str) -> Kernel:
     """A kernel of one compute, in text: ``operand`` has a number for each channel."""
-    given = f"in {operand}: f32[16], " if operand else ""
+    values = f"in {operand}: f32[16], " if operand else ""
     load = f"{operand}_c = {operand}[c]" if operand else ""
     return tw.parse_kernel(f"""
-kernel {name}({given}in x: f32[1, 16, 6, 6], out y: f32[1, 16, 6, 6]):
+kernel {name}({values}in x: f32[1, 16, 6, 6], out y: f32[1, 16, 6, 6]):
   compute {name}(n in 1, c in 16, h in 6, w in 6):
     x = x[n, c, h, w]
     {load}
@@ -188,7 +188,11 @@ def test_a_convolution_and_what_follows_are_one_with_an_epilogue() -> None:
         theirs.tile["oc"],
         theirs.tile["ow"],
     )
-    assert {n for n, each in result.report.buffers.items() if each.promoted} == {"sums", "t", "u"}
+    assert {n for n, buffer in result.report.buffers.items() if buffer.promoted} == {
+        "sums",
+        "t",
+        "u",
+    }
     assert result.report.predicted is not None
     assert result.report.predicted.gain > 1
     assert result.report.predicted.usual is None

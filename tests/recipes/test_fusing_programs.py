@@ -49,27 +49,27 @@ def outcome(fusion: Fusion, expected: dict[str, np.ndarray]) -> str:
 
 
 def outcomes() -> Counter[str]:
-    found: Counter[str] = Counter()
+    result: Counter[str] = Counter()
     for seed in SEEDS:
         fusion = program(seed)
         expected = one_by_one(fusion)
         if expected is not None:
-            found[outcome(fusion, expected)] += 1
-    return found
+            result[outcome(fusion, expected)] += 1
+    return result
 
 
 def test_what_is_fused_is_right() -> None:
-    found = outcomes()
-    assert found.keys() == {"refused", "right"}
-    assert found["right"] > 10
+    result = outcomes()
+    assert result.keys() == {"refused", "right"}
+    assert result["right"] > 10
 
 
 def test_a_wrong_proof_of_owners_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (joined, promotion):
         monkeypatch.setattr(module, "apart", lambda a, b, owners: True)
-    found = outcomes()
-    assert found["fault"] > 0
-    assert found["wrong"] + found["fault"] > 2
+    result = outcomes()
+    assert result["fault"] > 0
+    assert result["wrong"] + result["fault"] > 2
 
 
 def test_a_wrong_proof_of_writes_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

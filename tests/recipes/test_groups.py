@@ -52,25 +52,25 @@ def arrays_of(kernel: Kernel, seed: int = 0) -> dict[str, Any]:
     """Small whole numbers, of which every order of a sum gives the same."""
     rng = np.random.default_rng(seed)
     return {
-        each.name: rng.integers(-3, 4, each.buffer.shape).astype(each.dtype.numpy)
-        for each in kernel.arrays
-        if each.access != "out"
+        array.name: rng.integers(-3, 4, array.buffer.shape).astype(array.dtype.numpy)
+        for array in kernel.arrays
+        if array.access != "out"
     }
 
 
 def interpreted(kernel: Kernel, arrays: Mapping[str, Any]) -> dict[str, Any]:
     """What the kernel's definition gives, by name."""
     memory = {
-        each.name: arrays.get(each.name, np.zeros(each.buffer.shape, each.dtype.numpy))
+        array.name: arrays.get(array.name, np.zeros(array.buffer.shape, array.dtype.numpy))
         .copy()
         .reshape(-1)
-        for each in kernel.arrays
+        for array in kernel.arrays
     }
     interpret(kernel, memory)
     return {
-        each.name: memory[each.name].reshape(each.buffer.shape)
-        for each in kernel.arrays
-        if each.access != "in"
+        array.name: memory[array.name].reshape(array.buffer.shape)
+        for array in kernel.arrays
+        if array.access != "in"
     }
 
 
@@ -79,14 +79,14 @@ def check(kernel: Kernel, target: str = "x86:avx2", constant: tuple[str, ...] = 
     verify(kernel)
     arrays = arrays_of(kernel)
     wanted = interpreted(kernel, arrays)
-    made = tw.compile(kernel, target, threads=2, constant=constant)
-    verify(made.schedule.kernel)
-    given = made(**{name: array.copy() for name, array in arrays.items()})
-    results = given if isinstance(given, dict) else {made.signature.results[0]: given}
+    result = tw.compile(kernel, target, threads=2, constant=constant)
+    verify(result.schedule.kernel)
+    values = result(**{name: array.copy() for name, array in arrays.items()})
+    results = values if isinstance(values, dict) else {result.signature.results[0]: values}
     assert wanted
     for name, want in wanted.items():
         np.testing.assert_array_equal(results[name], want, err_msg=name)
-    return made.config
+    return result.config
 
 
 PRODUCT = "  compute product(m in 20, n in 40, k in 24): y[m, n] add= x[m, k] * w[k, n]\n"
@@ -158,10 +158,10 @@ def test_for_nvidia(name: str) -> None:
     _, scheduled = choose.choose(Start(kernel, kernel), target.machine)
     arrays = arrays_of(kernel)
     wanted = interpreted(kernel, arrays)
-    given = interpreted(run_passes(scheduled.kernel), arrays)
+    values = interpreted(run_passes(scheduled.kernel), arrays)
     assert wanted
     for name, want in wanted.items():
-        np.testing.assert_array_equal(given[name], want, err_msg=name)
+        np.testing.assert_array_equal(values[name], want, err_msg=name)
 
 
 def test_what_is_added_to_goes_on() -> None:
@@ -192,10 +192,10 @@ kernel perceptron_1(in x: f32[32, 64], in w1: f32[64, 96], in b1: f32[96], out h
 
 
 def test_the_groups_of_a_perceptron() -> None:
-    found = cut(tw.parse_kernel(EXAMPLES["perceptron"].text))
-    assert [group.contracts for group in found.groups] == [True, True]
-    assert to_text(found.groups[0].kernel) == PERCEPTRON.rstrip()
-    assert [buffer.name for buffer in found.between] == ["hidden"]
+    result = cut(tw.parse_kernel(EXAMPLES["perceptron"].text))
+    assert [group.contracts for group in result.groups] == [True, True]
+    assert to_text(result.groups[0].kernel) == PERCEPTRON.rstrip()
+    assert [buffer.name for buffer in result.between] == ["hidden"]
 
 
 def test_constants_of_several_groups_are_packed() -> None:
@@ -210,11 +210,11 @@ def test_constants_of_several_groups_are_packed() -> None:
           compute second(m in 64, n in 80, k in 96): y[m, n] add= t[m, k] * w[k, n]
         """
     )
-    made = tw.compile(kernel, "x86:avx2", constant=("v", "w"))
-    assert made.packed == ("v", "w")
+    result = tw.compile(kernel, "x86:avx2", constant=("v", "w"))
+    assert result.packed == ("v", "w")
     arrays = arrays_of(kernel)
-    packed = {n: made.pack(n, a) if n in made.packed else a for n, a in arrays.items()}
-    np.testing.assert_array_equal(made(**packed), arrays["x"] @ arrays["v"] @ arrays["w"])
+    packed = {n: result.pack(n, a) if n in result.packed else a for n, a in arrays.items()}
+    np.testing.assert_array_equal(result(**packed), arrays["x"] @ arrays["v"] @ arrays["w"])
 
 
 def test_a_batch_of_one_is_no_hindrance() -> None:
@@ -240,7 +240,7 @@ def test_a_batch_of_one_is_no_hindrance() -> None:
     assert [group.contracts for group in cut(kernel).groups] == [True, True]
     config = check(kernel)
     assert isinstance(config, GroupsConfig)
-    assert all(isinstance(each, ContractionConfig) for each in config.groups)
+    assert all(isinstance(group, ContractionConfig) for group in config.groups)
 
 
 def test_buffers_that_groups_see_in_other_shapes() -> None:
@@ -323,7 +323,7 @@ def test_random_kernels(part: int) -> None:
 
 def problems(count: int) -> list[tuple[str, Problem, Direction]]:
     """Some of the shipped problems, the same every time."""
-    found = [
+    result = [
         (each.driver, problem, direction)
         for each in map(catalog.load, catalog.names())
         if each.driver in ("conv", "matmul")
@@ -331,7 +331,7 @@ def problems(count: int) -> list[tuple[str, Problem, Direction]]:
         for direction in (Direction if each.driver == "conv" else (Direction.FWD_D,))
         if direction in (Direction.FWD_D, Direction.BWD_D, Direction.BWD_W)
     ]
-    return random.Random(1).sample(found, count)
+    return random.Random(1).sample(result, count)
 
 
 def kernel_for(driver: str, problem: Problem, direction: Direction) -> Kernel:
@@ -364,15 +364,15 @@ def test_names_do_not_matter(place: int) -> None:
 
 def test_configs_of_groups_print_and_parse() -> None:
     kernel = tw.parse_kernel(EXAMPLES["perceptron"].text)
-    made = tw.compile(kernel, "x86:avx2")
-    assert isinstance(made.config, GroupsConfig)
-    assert parse_config(repr(made.config)) == made.config
-    again = tw.compile(kernel, "x86:avx2", config=repr(made.config))
-    assert to_text(again.schedule.kernel) == to_text(made.schedule.kernel)
-    plain = GroupsConfig((made.config.groups[0], PlainConfig(8)))
+    result = tw.compile(kernel, "x86:avx2")
+    assert isinstance(result.config, GroupsConfig)
+    assert parse_config(repr(result.config)) == result.config
+    again = tw.compile(kernel, "x86:avx2", config=repr(result.config))
+    assert to_text(again.schedule.kernel) == to_text(result.schedule.kernel)
+    plain = GroupsConfig((result.config.groups[0], PlainConfig(8)))
     arrays = arrays_of(kernel)
     np.testing.assert_array_equal(
-        tw.compile(kernel, "x86:avx2", config=plain)(**arrays), made(**arrays)
+        tw.compile(kernel, "x86:avx2", config=plain)(**arrays), result(**arrays)
     )
     tw.compile(kernel, "x86:avx2", config="PlainConfig(vector=8)")
 
@@ -414,22 +414,22 @@ def test_as_contraction_refuses_what_is_not_one() -> None:
 def test_records_of_groups_replay() -> None:
     """Each group has a schedule of its own, and what it packs another."""
     kernel = tw.parse_kernel(EXAMPLES["perceptron"].text)
-    made = tw.compile(kernel, "x86:avx2", constant=("w1", "w2"))
-    text = made.source("schedule")
+    result = tw.compile(kernel, "x86:avx2", constant=("w1", "w2"))
+    text = result.source("schedule")
     assert "group, group_2 = schedule.cut()" in text
     assert "pack_2 = group_2.hoist_pack" in text and text.endswith("schedule.put_together()\n")
     again = tw.compile(kernel, "x86:avx2", constant=("w1", "w2"), schedule=text)
-    assert again.source("schedule") == text and again.packed == made.packed
-    assert again.source("llvm") == made.source("llvm")
+    assert again.source("schedule") == text and again.packed == result.packed
+    assert again.source("llvm") == result.source("llvm")
 
 
 @pytest.mark.parametrize("name", in_turns(2, BODIES))
 def test_records_replay(name: str) -> None:
     kernel = kernel_of(BODIES[name])
     for target in ("x86:avx2", "spirv:gpu"):
-        found = find_target(target)
-        _, scheduled = choose.choose(Start(kernel, kernel), found.machine)
-        assert fault_of(scheduled, Start(kernel, kernel), found) is None
+        result = find_target(target)
+        _, scheduled = choose.choose(Start(kernel, kernel), result.machine)
+        assert fault_of(scheduled, Start(kernel, kernel), result) is None
 
 
 def test_groups_are_scheduled_by_hand() -> None:
@@ -457,7 +457,7 @@ def test_lanes_are_not_along_what_taps_move_where_channels_fill_them() -> None:
 
     def lanes(channels: int, taps: int) -> str:
         ends = f"i + r - {taps // 2}", f"j + s - {taps // 2}"
-        inside = " and ".join(f"0 <= {each} and {each} < 16" for each in ends)
+        inside = " and ".join(f"0 <= {end} and {end} < 16" for end in ends)
         kernel = tw.parse_kernel(f"""
 kernel k(in x: f32[4, 16, 16], in w: f32[{channels}, 4, {taps}, {taps}],
          out y: f32[{channels}, 16, 16]):

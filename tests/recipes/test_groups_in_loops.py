@@ -64,8 +64,8 @@ KERNELS = {each.split("(")[0].split()[-1]: each for each in (STEPS, SUMS, NESTED
 def _arrays(kernel: Kernel) -> dict[str, Any]:
     rng = np.random.default_rng(0)
     return {
-        each.name: rng.integers(-2, 3, each.buffer.shape).astype(np.float32)
-        for each in kernel.arrays
+        array.name: rng.integers(-2, 3, array.buffer.shape).astype(np.float32)
+        for array in kernel.arrays
     }
 
 
@@ -74,35 +74,35 @@ def _arrays(kernel: Kernel) -> dict[str, Any]:
 def test_results_are_those_of_the_interpreter(name: str, target: str) -> None:
     need_device(target)
     kernel = tw.parse_kernel(KERNELS[name])
-    wanted, found = _arrays(kernel), _arrays(kernel)
+    wanted, result = _arrays(kernel), _arrays(kernel)
     interpret(kernel, {each: array.ravel() for each, array in wanted.items()})
-    tw.compile(kernel, target=target, threads=2)(**found)
-    np.testing.assert_equal(found, wanted)
+    tw.compile(kernel, target=target, threads=2)(**result)
+    np.testing.assert_equal(result, wanted)
 
 
 def test_the_groups_of_an_iteration() -> None:
-    found = cut(tw.parse_kernel(STEPS))
-    assert [(len(each.loops), each.contracts) for each in found.groups] == [
+    result = cut(tw.parse_kernel(STEPS))
+    assert [(len(group.loops), group.contracts) for group in result.groups] == [
         (0, False),
         (1, True),
         (1, False),
         (0, False),
     ]
     # What a step leaves to the next is there after it.
-    assert {each.name for each in found.between} == {"s", "p"}
-    counter = found.groups[1].kernel.scalars[0]
+    assert {each.name for each in result.between} == {"s", "p"}
+    counter = result.groups[1].kernel.scalars[0]
     assert (counter.name, counter.low, counter.high) == ("t", 0, 4)
 
 
 def test_a_loop_is_no_group_without_a_product() -> None:
     kernel = tw.parse_kernel(STEPS.replace("s[i, k] * w[j, k]", "s[i, k]"))
-    assert all(not each.loops for each in cut(kernel).groups)
+    assert all(not group.loops for group in cut(kernel).groups)
 
 
 def test_a_loop_around_one_product_is_kept() -> None:
     kernel = tw.parse_kernel(SUMS)
-    found = cut(kernel)
-    assert [each.contracts for each in found.groups] == [True] and not found.whole
+    result = cut(kernel)
+    assert [group.contracts for group in result.groups] == [True] and not result.whole
     config, schedule = choose.choose(Start(kernel, kernel), find_target("x86").machine)
     again = choose.schedule(Start(kernel, kernel), find_target("x86").machine, config)
     assert str(again.kernel) == str(schedule.kernel) and "for t in 5" in str(schedule.kernel)
@@ -113,9 +113,9 @@ def test_products_of_recurrent_layers_are_contractions(algorithm: str) -> None:
     """Of all inputs at once, and of the state in each step; of a GRU that multiplies the state by
     its reset gate one more."""
     kernel = tw.rnn("l2t3mb16sic16", algorithm, order="sum").kernel()
-    products = [each for each in cut(kernel).groups if each.contracts]
+    products = [group for group in cut(kernel).groups if group.contracts]
     carried = 2 if algorithm in {"VANILLA_GRU", "VANILLA_AUGRU"} else 1
-    assert sum(bool(each.loops) for each in products) == 4 * carried
-    assert sum(not each.loops for each in products) == 4
+    assert sum(bool(product.loops) for product in products) == 4 * carried
+    assert sum(not product.loops for product in products) == 4
     config, _ = choose.choose(Start(kernel, kernel), find_target("x86").machine)
     assert isinstance(config, GroupsConfig)

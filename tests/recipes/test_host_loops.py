@@ -81,19 +81,19 @@ TARGETS = ("x86", "x86:avx2", "spirv", "spirv:gpu", "nvidia:sm_80")
 
 def launched(kernel: Kernel) -> list[For]:
     """The outermost of the loops that workers run."""
-    found = [s for s in walk_stmts(kernel.body) if isinstance(s, For) and s.kind in LAUNCHED]
-    inside = {each.body for each in found}
-    return [each for each in found if each not in inside]
+    result = [s for s in walk_stmts(kernel.body) if isinstance(s, For) and s.kind in LAUNCHED]
+    inside = {each.body for each in result}
+    return [each for each in result if each not in inside]
 
 
 def scheduled(text: str | Kernel, target: str) -> Kernel:
     kernel = parse_kernel(text) if isinstance(text, str) else text
     machine = find_target(target).machine
-    found = carried_out(
+    result = carried_out(
         plain.Plain().schedule, kernel, machine, plain.default_config(kernel, machine)
     ).kernel
-    verify(found)
-    return found
+    verify(result)
+    return result
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -159,7 +159,7 @@ def test_random_kernels(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
     usual = Machine.__dict__["workers"].func
     all_worth = property(lambda machine: replace(usual(machine), worth=1))
     monkeypatch.setattr(Machine, "workers", all_worth)
-    found, inside = find_target(target), 0
+    result, inside = find_target(target), 0
     for seed in range(40 if target == "x86" else 12):
         source = random_kernel(random.Random(seed), 16, types=(s64, s32, s8))
         scheduled_kernel = scheduled(source, target)
@@ -167,14 +167,14 @@ def test_random_kernels(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
         inside += any(launched_in(each) for each in around)
         kernel = run_passes(scheduled_kernel)
         wanted = {p.name: np.full(p.buffer.layout.extent, 3, p.dtype.numpy) for p in source.arrays}
-        given = {name: array.copy() for name, array in wanted.items()}
+        values = {name: array.copy() for name, array in wanted.items()}
         interpret(source, wanted)
-        module = found.lower(kernel)
+        module = result.lower(kernel)
         abi = abi_of(kernel, module)
-        passed = [given[each.name].ctypes.data for each in kernel.arrays]
-        found.load(found.assemble(module), abi).run(passed, 2)
+        passed = [values[array.name].ctypes.data for array in kernel.arrays]
+        result.load(result.assemble(module), abi).run(passed, 2)
         for name, array in wanted.items():
-            np.testing.assert_array_equal(given[name], array, err_msg=f"{seed} {name}")
+            np.testing.assert_array_equal(values[name], array, err_msg=f"{seed} {name}")
     assert inside or target != "x86"
 
 

@@ -95,8 +95,8 @@ def _stored(op: Op, config: WorkgroupConfig) -> float:
     reports = check_op(op, MACHINE, config=config)
     assert [issue for report in reports for issue in report.issues] == []
     notes = [note for report in reports for note in report.notes]
-    (found,) = (n.efficiency for n in notes if n.buffer == "dst" and n.access == "store")
-    return found
+    (result,) = (n.efficiency for n in notes if n.buffer == "dst" and n.access == "store")
+    return result
 
 
 @pytest.mark.parametrize("layout", ["nhwc", "nchw"])
@@ -230,8 +230,8 @@ def test_pixels_are_moved_in_runs(size: int, copied: str, stored: str) -> None:
     ).resolved()
     tiles = {"mb_oh_ow": 64, "oc": 64}
     config = with_fields(_chosen(op), group=tiles, item={"mb_oh_ow": 32, "oc": 32}, fill="async")
-    made = check_races(op, MACHINE, with_fields(config, stages=2, step={"ic": 16}))
-    text = to_ptx(lower_launches(run(made.kernel), MACHINE).text, "sm_80")
+    result = check_races(op, MACHINE, with_fields(config, stages=2, step={"ic": 16}))
+    text = to_ptx(lower_launches(run(result.kernel), MACHINE).text, "sm_80")
     copies = [line for line in text.splitlines() if "cp.async.c" in line and "group" not in line]
     # Weights have runs of 8; half of the copies are theirs.
     own = [line for line in copies if line.endswith(copied)] if copied else []
@@ -239,7 +239,7 @@ def test_pixels_are_moved_in_runs(size: int, copied: str, stored: str) -> None:
     assert ("ld.global.nc.b16" in text) == (not copied)
     assert set(re.findall(r"st\.global\S*", text)) == {stored}
     # Fragments of A are turned as they are loaded.
-    assert ("ldmatrix_k16n16_bf16_trans" in to_text(made.kernel)) == bool(copied)
+    assert ("ldmatrix_k16n16_bf16_trans" in to_text(result.kernel)) == bool(copied)
 
 
 def test_pixels_need_no_quotients() -> None:
@@ -247,8 +247,8 @@ def test_pixels_need_no_quotients() -> None:
     op = tw.convolution("mb4ic32ih12oc64kh1", dtype="bf16", src="nhwc", dst="nhwc").resolved()
     tiles = {"mb_oh_ow": 64, "oc": 64}
     config = with_fields(_chosen(op), group=tiles, item={"mb_oh_ow": 32, "oc": 32})
-    made = check_races(op, MACHINE, config)
-    text = to_ptx(lower_launches(run(made.kernel), MACHINE).text, "sm_80")
+    result = check_races(op, MACHINE, config)
+    text = to_ptx(lower_launches(run(result.kernel), MACHINE).text, "sm_80")
     assert "mul.hi" not in text and "div" not in text and "rem" not in text
 
 

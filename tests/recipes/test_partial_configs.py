@@ -40,8 +40,8 @@ def test_changes_of_the_default() -> None:
         "tile={'oc': 8}, step={'ic': 2}",
         {"tile": {"oc": 8}, "step": {"ic": 2}},
     )
-    for given in changes:
-        kernel = tw.compile(small(), AVX2, threads=1, config=given)
+    for change in changes:
+        kernel = tw.compile(small(), AVX2, threads=1, config=change)
         assert kernel.config == replace(
             default, tile={**default.tile, "oc": 8}, step={**default.step, "ic": 2}
         )
@@ -66,9 +66,9 @@ REFUSED: dict[str, tuple[Any, str]] = {
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_changes_nothing(name: str) -> None:
-    given, text = REFUSED[name]
+    values, text = REFUSED[name]
     with pytest.raises(ScheduleError, match=text):
-        tw.compile(small(), AVX2, threads=1, config=given)
+        tw.compile(small(), AVX2, threads=1, config=values)
 
 
 def test_changes_of_several_groups() -> None:
@@ -92,14 +92,14 @@ def test_changes_of_parts() -> None:
     """Of a part, the fields that are given are others, and of a dict in it the entries."""
     product, tile = Product("fma_f32x4", "n"), Tile({"m": 8, "n": 16}, {"m": 2, "n": 4})
     default = WorkgroupConfig(product, tile, staging=Staging(stages=2, vector=4))
-    given = "tile={'group': {'m': 16}}, staging={'stages': 3}, order=Order(raster=4)"
+    values = "tile={'group': {'m': 16}}, staging={'stages': 3}, order=Order(raster=4)"
     changed = WorkgroupConfig(
         product,
         Tile({"m": 16, "n": 16}, tile.item),
         staging=Staging(stages=3, vector=4),
         order=Order(raster=4),
     )
-    for text in (given, str(read_config(given))):
+    for text in (values, str(read_config(values))):
         change = read_config(text)
         assert isinstance(change, PartialConfig) and change.over(default) == changed
     assert read_config({"staging": {"stages": 3}}) == PartialConfig({"staging": {"stages": 3}})
@@ -124,9 +124,9 @@ def test_changes_that_no_part_has(given: str, text: str) -> None:
 
 
 def test_how_a_change_prints() -> None:
-    given = read_config(" tile={'oc': 32}, pack_a=True ")
-    assert given == PartialConfig({"tile": {"oc": 32}, "pack_a": True})
-    assert read_config(str(given)) == given
+    config = read_config(" tile={'oc': 32}, pack_a=True ")
+    assert config == PartialConfig({"tile": {"oc": 32}, "pack_a": True})
+    assert read_config(str(config)) == config
 
 
 # One that fits a larger batch fits one image.
@@ -153,11 +153,11 @@ def test_batches(machine: Any, pair: tuple[str, str]) -> None:
         return tw.convolution(problem, src="nhwc", dst="nhwc").resolved()
 
     larger, one = (Start.of(op(problem)) for problem in pair)
-    given, _ = choose.choose(larger, machine)
-    config, scheduled = choose.schedule_given(one, machine, given)
+    values, _ = choose.choose(larger, machine)
+    config, scheduled = choose.schedule_given(one, machine, values)
     # It names no dim that is not there, and gives what it gives when it is written down.
     sizes = {param.name: param.buffer.shape for param in one.kernel.arrays}
-    assert sizes and type(config) is type(given)
+    assert sizes and type(config) is type(values)
     again, same = choose.schedule_given(one, machine, config)
     assert again == config and to_text(same.kernel) == to_text(scheduled.kernel)
     if isinstance(config, ContractionConfig):
@@ -168,10 +168,10 @@ def test_batches(machine: Any, pair: tuple[str, str]) -> None:
 def test_a_batch_of_one_runs() -> None:
     for descriptor in ("ic16ih6oc32kh3ph1", "ic16ih2oc32kh1ph0"):
         four, one = (tw.convolution(f"mb{n}{descriptor}", src="nhwc", dst="nhwc") for n in (4, 1))
-        given = tw.compile(four, AVX2, threads=1).config
-        check(tw.compile(one, AVX2, threads=1, config=given))
-        assert isinstance(given, ContractionConfig)
-        wide = replace(given, tile={**given.tile, "mb": 2})
+        values = tw.compile(four, AVX2, threads=1).config
+        check(tw.compile(one, AVX2, threads=1, config=values))
+        assert isinstance(values, ContractionConfig)
+        wide = replace(values, tile={**values.tile, "mb": 2})
         check(tw.compile(four, AVX2, threads=1, config=wide))
         check(tw.compile(one, AVX2, threads=1, config=str(wide)))
 
@@ -181,8 +181,8 @@ def test_tiles_end_with_the_dim() -> None:
     rows, row = (
         tw.convolution(f"mb1ic16ih{n}iw4oc32kh1kw1", src="nhwc", dst="nhwc") for n in (4, 1)
     )
-    given = tw.compile(rows, AVX2, threads=1, config="tile={'oh_ow': 6, 'oc': 8}").config
-    kernel = tw.compile(row, AVX2, threads=1, config=given)
+    values = tw.compile(rows, AVX2, threads=1, config="tile={'oh_ow': 6, 'oc': 8}").config
+    kernel = tw.compile(row, AVX2, threads=1, config=values)
     assert isinstance(kernel.config, ContractionConfig)
     assert kernel.config.tile == {"ow": 4, "oc": 8} and sorted(kernel.config.order) == ["oc", "ow"]
     assert kernel.config.fuse == ()
@@ -245,9 +245,9 @@ def test_legal_values_on_the_command_line(tilewright: Command) -> None:
 
 
 def test_a_change_on_the_command_line(tilewright: Command) -> None:
-    given = ["--target", AVX2, "--config", "tile={'oc': 8}", "ic16ih6oc32kh3"]
-    assert "'oc': 8}" in tilewright("show", "conv", "--stage", "config", *given).out
-    result = tilewright("verify", "conv", "--on", "interpreter", *given)
+    values = ["--target", AVX2, "--config", "tile={'oc': 8}", "ic16ih6oc32kh3"]
+    assert "'oc': 8}" in tilewright("show", "conv", "--stage", "config", *values).out
+    result = tilewright("verify", "conv", "--on", "interpreter", *values)
     assert result.code == 0, result.err
 
 

@@ -23,10 +23,10 @@ def _offered(made: Any) -> list[tuple[Any, float]]:
     its own first."""
     machine = made.target.machine
     name = "reductions" if isinstance(made.config, ReductionConfig) else "plain"
-    found = list(RECIPES[name].space(made.start, machine))
+    result = list(RECIPES[name].space(made.start, machine))
     times = {
         config: predicted(schedule(made.start, machine, config).kernel, machine).seconds
-        for config in found
+        for config in result
     }
     return sorted(times.items(), key=lambda item: item[0] != made.config)
 
@@ -55,32 +55,32 @@ ROWS = {
 @pytest.mark.parametrize("case", ROWS)
 def test_rows_shorter_than_a_vector(case: str) -> None:
     target, op, meant = ROWS[case]
-    made = tw.compile(op, target)
-    (own, least), *others = _offered(made)
+    result = tw.compile(op, target)
+    (own, least), *others = _offered(result)
     assert others and all(least < time for _, time in others)
     assert own.vector < max(config.vector for config, _ in others)
     # `show --stage config` has them all, with their times.
-    ((_, shown),) = candidates(made.start, made.target.machine, made.config).values()
+    ((_, shown),) = candidates(result.start, result.target.machine, result.config).values()
     assert {repr(config) for config, _ in others} < {repr(each.config) for each in shown}
     assert shown[0].config == own and all(each.prediction for each in shown)
-    shape = next(each.buffer.shape for each in op.kernel().arrays if each.access == "in")
+    shape = next(array.buffer.shape for array in op.kernel().arrays if array.access == "in")
     x = np.random.default_rng(0).random(shape, np.float32)
     wanted = np.asarray(meant(x.astype(np.float64)))
-    np.testing.assert_allclose(np.asarray(made(src=x)).reshape(wanted.shape), wanted, rtol=1e-5)
+    np.testing.assert_allclose(np.asarray(result(src=x)).reshape(wanted.shape), wanted, rtol=1e-5)
 
 
 @pytest.mark.parametrize("shape", ["64x16:64x1", "64x100:64x1", "64x1000:1x1000"])
 def test_rows_that_fill_vectors_leave_no_choice(shape: str) -> None:
-    made = tw.compile(tw.reduce(shape), "x86:avx512")
-    assert isinstance(made.config, ReductionConfig)
-    assert len(_offered(made)) == 1
+    result = tw.compile(tw.reduce(shape), "x86:avx512")
+    assert isinstance(result.config, ReductionConfig)
+    assert len(_offered(result)) == 1
 
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_workgroup_that_hands_on_values_is_one_vector(target: str) -> None:
-    made = tw.compile(group_sums.as_kernel(), target)
-    assert made.config == PlainConfig(vector=64)
-    (_, least), (other, time) = _offered(made)
+    result = tw.compile(group_sums.as_kernel(), target)
+    assert result.config == PlainConfig(vector=64)
+    (_, least), (other, time) = _offered(result)
     assert least < time and other.vector < 64
     x, sums = np.random.default_rng(0).random(640, np.float32), np.zeros(10, np.float32)
     group_sums.launch((640,), x, sums, target=target)
@@ -103,11 +103,11 @@ def _product(rows: int, weights: str = "ba") -> Any:
 
 def test_vectors_times_matrices_that_lie_along_the_sum_are_reductions() -> None:
     """A contraction would copy the matrix in each call, and use it once."""
-    made = _product(1)
-    assert isinstance(made.config, ReductionConfig)
-    check(made)
+    result = _product(1)
+    assert isinstance(result.config, ReductionConfig)
+    check(result)
     for other in (_product(20), _product(1, "ab"), _product(1, "any")):
         assert isinstance(other.config, ContractionConfig)
-    ((_, chosen_from),) = candidates(made.start, made.target.machine, made.config).values()
+    ((_, chosen_from),) = candidates(result.start, result.target.machine, result.config).values()
     first, *others = chosen_from
-    assert all(first.prediction.seconds <= each.prediction.seconds for each in others)
+    assert all(first.prediction.seconds <= other.prediction.seconds for other in others)

@@ -92,8 +92,8 @@ def contraction_of(kernel: Kernel) -> Kernel:
 
 
 def prologues_of(kernel: Kernel) -> list[str]:
-    found = [s.name for s in walk_stmts(contraction_of(kernel).body) if isinstance(s, Compute)]
-    return [name for name in found if "prologue" in name]
+    result = [s.name for s in walk_stmts(contraction_of(kernel).body) if isinstance(s, Compute)]
+    return [name for name in result if "prologue" in name]
 
 
 @pytest.mark.parametrize("name", BODIES)
@@ -181,20 +181,20 @@ def test_copies_of_tiles_compute() -> None:
 
 def test_a_packed_factor_is_computed_where_it_is_packed() -> None:
     kernel = kernel_of(SHIFTED + SCALED.replace("q[c", "u[c") + PRODUCT)
-    made = tw.compile(kernel, "x86:avx2")
-    assert isinstance(made.config, ContractionConfig) and made.config.pack_b
-    text = to_text(made.schedule.stages["packed"])
+    result = tw.compile(kernel, "x86:avx2")
+    assert isinstance(result.config, ContractionConfig) and result.config.pack_b
+    text = to_text(result.schedule.stages["packed"])
     assert "t_packed[n, k] = f32(q - z) * s" in text and "alloc t:" not in text
 
 
 def test_weights_with_a_prologue_of_their_own_are_packed_before() -> None:
     """Where another argument goes into them, the kernel packs them."""
     kernel = kernel_of(SCALED.replace("* s[d]", "* 0.5") + PRODUCT)
-    made = tw.compile(kernel, "x86:avx2", constant=("s", "q"))
-    assert made.packed == ("q",)
+    result = tw.compile(kernel, "x86:avx2", constant=("s", "q"))
+    assert result.packed == ("q",)
     arrays = arrays_of(kernel)
-    given: dict[str, Any] = {n: made.pack(n, a) for n, a in arrays.items()}
-    np.testing.assert_array_equal(made(**given), interpreted(kernel, arrays)["y"])
+    values: dict[str, Any] = {n: result.pack(n, a) for n, a in arrays.items()}
+    np.testing.assert_array_equal(result(**values), interpreted(kernel, arrays)["y"])
     assert tw.compile(kernel_of(SCALED + PRODUCT), "x86:avx2", constant=("s", "q")).packed == ()
 
 
@@ -206,8 +206,8 @@ def test_configs_that_do_not_copy() -> None:
     arrays = arrays_of(kernel)
     assert isinstance(config, ContractionConfig) and config.pack_b and not config.pack_a
     for changed in ("pack_b=False", "pack_a=True"):
-        made = tw.compile(kernel, "x86:avx2", config=changed)
-        np.testing.assert_array_equal(made(**arrays), interpreted(kernel, arrays)["y"])
+        result = tw.compile(kernel, "x86:avx2", config=changed)
+        np.testing.assert_array_equal(result(**arrays), interpreted(kernel, arrays)["y"])
 
 
 @pytest.mark.parametrize("target", ["x86:avx2", "spirv:gpu"])

@@ -111,8 +111,8 @@ def test_blocks_limit_the_transpose() -> None:
 )
 def test_squares_go_as_the_first_cache_keeps_rows(shape: str, loops: list[str]) -> None:
     text = to_text(scheduled(tw.reorder(shape, src="ab", dst="ba"), "avx2").kernel)
-    found = re.findall(r"for (d\d_o\d*) in (\d+):", text)
-    assert [" ".join(each) for each in found] == loops
+    result = re.findall(r"for (d\d_o\d*) in (\d+):", text)
+    assert [" ".join(each) for each in result] == loops
 
 
 def test_the_stages_of_a_reorder(golden: Any) -> None:
@@ -225,5 +225,5 @@ def test_functions_of_odd_sizes() -> None:
     rng = np.random.default_rng(0)
     for size in (1, 7, 31, 33, 65, 100):
         x = rng.standard_normal((3, size), dtype=np.float32)
-        made = tw.compile(tw.elementwise(f"3x{size}", "tanh"), threads=1)(src=x)
-        np.testing.assert_allclose(made, np.tanh(x.astype(np.float64)), rtol=4e-7)
+        result = tw.compile(tw.elementwise(f"3x{size}", "tanh"), threads=1)(src=x)
+        np.testing.assert_allclose(result, np.tanh(x.astype(np.float64)), rtol=4e-7)

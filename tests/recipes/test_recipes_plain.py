@@ -20,14 +20,14 @@ kernel gather(in ids: s32[12], in x: f32[50, {n}], out y: f32[12, {n}]):
 @pytest.mark.parametrize(("n", "lanes"), [(16, 16), (21, 8)])
 def test_rows_at_loaded_places_are_copied_in_vectors(n: int, lanes: int) -> None:
     """Of several registers, where these are whole rows."""
-    made = tw.compile(tw.parse_kernel(GATHER.format(n=n)), "x86:avx2", threads=2)
-    text = to_text(made.schedule.kernel)
+    result = tw.compile(tw.parse_kernel(GATHER.format(n=n)), "x86:avx2", threads=2)
+    text = to_text(result.schedule.kernel)
     assert f"vector for j in {lanes}" in text
     # What is left of a row stands behind, without masks.
     assert ("vector for j in 5" in text) == (n == 21) and "if" not in text
     rng = np.random.default_rng(0)
     ids, x = rng.integers(0, 50, 12).astype(np.int32), rng.random((50, n), np.float32)
-    np.testing.assert_array_equal(made(ids=ids, x=x), x[ids])
+    np.testing.assert_array_equal(result(ids=ids, x=x), x[ids])
 
 
 def test_lanes_that_read_at_places_of_their_own() -> None:
@@ -38,11 +38,11 @@ kernel gather(in ids: s32[21], in x: f32[50], out y: f32[21]):
     x = x[s64(id)]
     y[i] = x
 """
-    made = tw.compile(tw.parse_kernel(text), "x86:avx2", threads=2)
-    assert "vector for i" in to_text(made.schedule.kernel)
+    result = tw.compile(tw.parse_kernel(text), "x86:avx2", threads=2)
+    assert "vector for i" in to_text(result.schedule.kernel)
     rng = np.random.default_rng(0)
     ids, x = rng.integers(0, 50, 21).astype(np.int32), rng.random(50, np.float32)
-    np.testing.assert_array_equal(made(ids=ids, x=x), x[ids])
+    np.testing.assert_array_equal(result(ids=ids, x=x), x[ids])
 
 
 def test_results_at_loaded_places_run_in_order() -> None:
@@ -53,8 +53,8 @@ kernel scatter(in ids: s32[16], in x: f32[16], inout y: f32[50]):
     x = x[i]
     y[s64(id)] add= x
 """
-    made = tw.compile(tw.parse_kernel(text), "x86:avx2", threads=2)
-    assert "vector for" not in to_text(made.schedule.kernel)
+    result = tw.compile(tw.parse_kernel(text), "x86:avx2", threads=2)
+    assert "vector for" not in to_text(result.schedule.kernel)
 
 
 def test_rows_at_loaded_places_are_vectors_and_shared_by_threads() -> None:
@@ -66,13 +66,13 @@ kernel scatter(in ids: s32[90], in x: f32[90, 250], inout y: f32[30, 250]):
     x = x[i, j]
     y[s64(id), j] add= x
 """
-    made = tw.compile(tw.parse_kernel(text), "x86:avx2", threads=2)
-    found = to_text(made.schedule.kernel)
-    assert "parallel for j_o in 2:" in found and "vector for j in 8:" in found
+    result = tw.compile(tw.parse_kernel(text), "x86:avx2", threads=2)
+    results = to_text(result.schedule.kernel)
+    assert "parallel for j_o in 2:" in results and "vector for j in 8:" in results
     rng = np.random.default_rng(0)
     ids, x = rng.integers(0, 30, 90).astype(np.int32), rng.integers(-9, 9, (90, 250)).astype("f")
     y, wanted = np.ones((30, 250), np.float32), np.ones((30, 250), np.float32)
-    made(ids=ids, x=x, y=y)
+    result(ids=ids, x=x, y=y)
     np.add.at(wanted, ids, x)
     np.testing.assert_array_equal(y, wanted)
 
@@ -85,14 +85,14 @@ kernel scatter(in ids: s32[90, 70], in x: f32[90, 70], inout y: f32[30, 70]):
     x = x[i, j]
     y[s64(id), j] add= x
 """
-    made = tw.compile(tw.parse_kernel(text), "x86:avx2", threads=2)
-    found = to_text(made.schedule.kernel)
-    assert "parallel for j_o in 2:" in found and "vector" not in found
+    result = tw.compile(tw.parse_kernel(text), "x86:avx2", threads=2)
+    results = to_text(result.schedule.kernel)
+    assert "parallel for j_o in 2:" in results and "vector" not in results
     rng = np.random.default_rng(0)
     ids = rng.integers(0, 30, (90, 70)).astype(np.int32)
     x = rng.integers(-9, 9, (90, 70)).astype(np.float32)
     y, wanted = np.ones((30, 70), np.float32), np.ones((30, 70), np.float32)
-    made(ids=ids, x=x, y=y)
+    result(ids=ids, x=x, y=y)
     np.add.at(wanted, (ids, np.arange(70)), x)
     np.testing.assert_array_equal(y, wanted)
 
@@ -100,34 +100,34 @@ kernel scatter(in ids: s32[90, 70], in x: f32[90, 70], inout y: f32[30, 70]):
 def test_points_that_may_meet_follow_one_another_inside_of_work_items() -> None:
     """One launch, where each of a hundred points had one."""
     op = tw.scatter("10x70:100", "add")
-    made = tw.compile(op, "spirv:gpu")
-    assert len(made.module.launches) == 1 and not made.module.steps
+    result = tw.compile(op, "spirv:gpu")
+    assert len(result.module.launches) == 1 and not result.module.steps
     rng = np.random.default_rng(0)
-    given = {
+    values = {
         "src": rng.integers(-9, 9, (100, 70)).astype(np.float32),
         "indices": rng.integers(-2, 12, 100).astype(np.int32),
     }
-    found, wanted = (np.ones((10, 70), np.float32) for _ in range(2))
-    made(**given, out=found)
-    tw.compile(op, "interpreter")(**given, out=wanted)
-    np.testing.assert_array_equal(found, wanted)
+    results, wanted = (np.ones((10, 70), np.float32) for _ in range(2))
+    result(**values, out=results)
+    tw.compile(op, "interpreter")(**values, out=wanted)
+    np.testing.assert_array_equal(results, wanted)
 
 
 @pytest.mark.parametrize("target", ["x86:avx2", "spirv:gpu", "nvidia:sm_90a"])
 def test_what_computes_hand_on_is_in_memory(target: str) -> None:
     """The sums of a product are more than a stack has room for, and would keep loops to one."""
     op = tw.matmul("1024x32:32x1200")
-    made = tw.compile(op, target, threads=2, config="PlainConfig()")
-    text = to_text(made.schedule.kernel)
+    result = tw.compile(op, target, threads=2, config="PlainConfig()")
+    text = to_text(result.schedule.kernel)
     assert "alloc acc: f32[1024, 1200]\n" in text
     if target == "x86:avx2":
         assert text.count("parallel for m in 1024:") == 3
     else:
-        assert [launch.items for launch in made.module.launches] == [128] * 3
-    if made.target.runs_here:
+        assert [launch.items for launch in result.module.launches] == [128] * 3
+    if result.target.runs_here:
         rng = np.random.default_rng(0)
         a, b = (rng.integers(-3, 4, shape).astype(np.float32) for shape in ((1024, 32), (32, 1200)))
-        np.testing.assert_array_equal(made(src=a, weights=b), a @ b)
+        np.testing.assert_array_equal(result(src=a, weights=b), a @ b)
 
 
 def test_a_single_sum_stays_in_a_register() -> None:
@@ -144,5 +144,5 @@ kernel norm(in x: f32[64], out y: f32[64]):
     s = sum[0]
     y[i] = x / s
 """
-    made = tw.compile(tw.parse_kernel(text), "nvidia:sm_80", config="PlainConfig()")
-    assert "alloc sum: f32[1] private" in to_text(made.schedule.kernel)
+    result = tw.compile(tw.parse_kernel(text), "nvidia:sm_80", config="PlainConfig()")
+    assert "alloc sum: f32[1] private" in to_text(result.schedule.kernel)

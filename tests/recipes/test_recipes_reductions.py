@@ -56,16 +56,16 @@ def scheduled(kernel: Kernel, target: str = "x86:avx2") -> tuple[Any, KernelSche
 
 def stages(kernel: Kernel) -> str:
     """All stages that changed something, as text."""
-    _, made = scheduled(kernel)
-    return "\n".join(f"# {name}\n{to_text(each)}\n" for name, each in made.stages.items())
+    _, result = scheduled(kernel)
+    return "\n".join(f"# {name}\n{to_text(stage)}\n" for name, stage in result.stages.items())
 
 
 def arrays_of(kernel: Kernel, seed: int = 0) -> dict[str, Any]:
     rng = np.random.default_rng(seed)
     return {
-        each.name: rng.integers(-3, 4, each.buffer.shape).astype(each.dtype.numpy)
-        for each in kernel.arrays
-        if each.access != "out"
+        array.name: rng.integers(-3, 4, array.buffer.shape).astype(array.dtype.numpy)
+        for array in kernel.arrays
+        if array.access != "out"
     }
 
 
@@ -83,13 +83,13 @@ def check(kernel: Kernel, target: str = "x86:avx2") -> Any:
     """Compiled code gives what the definition gives, to the bit."""
     arrays = arrays_of(kernel)
     wanted = defined(kernel, arrays)
-    made = tw.compile(kernel, target, threads=2)
-    given = made(**arrays)
-    results = given if isinstance(given, dict) else {"y": given}
+    result = tw.compile(kernel, target, threads=2)
+    value = result(**arrays)
+    results = value if isinstance(value, dict) else {"y": value}
     assert results
     for name, values in results.items():
         np.testing.assert_array_equal(values, wanted[name], err_msg=name)
-    return made
+    return result
 
 
 def test_stages_of_softmax(golden: Any) -> None:
@@ -98,19 +98,19 @@ def test_stages_of_softmax(golden: Any) -> None:
 
 @pytest.mark.parametrize(("n", "m"), [(7, 1000), (64, 3), (1, 40000)])
 def test_softmax(n: int, m: int) -> None:
-    made = tw.compile(tw.parse_kernel(SOFTMAX.format(n=n, m=m)), "x86:avx2", threads=2)
-    assert isinstance(made.config, ReductionConfig)
+    result = tw.compile(tw.parse_kernel(SOFTMAX.format(n=n, m=m)), "x86:avx2", threads=2)
+    assert isinstance(result.config, ReductionConfig)
     x = (np.random.default_rng(0).standard_normal((n, m)) * 20).astype(np.float32)
     x[0, 0] = 1e30  # An exponential that is not shifted would be infinite.
     e = np.exp(x.astype(np.float64) - x.max(1, keepdims=True))
-    np.testing.assert_allclose(made(x=x), e / e.sum(1, keepdims=True), rtol=1e-5, atol=1e-30)
+    np.testing.assert_allclose(result(x=x), e / e.sum(1, keepdims=True), rtol=1e-5, atol=1e-30)
 
 
 def test_nan_and_infinity_in_softmax() -> None:
-    made = tw.compile(tw.parse_kernel(SOFTMAX.format(n=4, m=40)), "x86:avx2", threads=1)
+    result = tw.compile(tw.parse_kernel(SOFTMAX.format(n=4, m=40)), "x86:avx2", threads=1)
     x = np.zeros((4, 40), np.float32)
     x[0, 17], x[1, 3], x[2, 39] = np.nan, np.inf, -np.inf
-    y = made(x=x)
+    y = result(x=x)
     assert np.isnan(y[0]).all()
     assert np.isnan(y[1]).all()  # inf - inf is in the sum
     assert y[2, 39] == 0 and np.allclose(y[2, :39], 1 / 39)
@@ -126,9 +126,9 @@ kernel rows(in x: f32[{n}, 1003], out y: f32[{n}]):
 
 
 def test_sums_over_rows() -> None:
-    made = check(tw.parse_kernel(ROW_SUMS.format(n=37)))
-    assert isinstance(made.config, ReductionConfig)
-    assert "parallel for i_o in 9" in to_text(made.schedule.kernel)
+    result = check(tw.parse_kernel(ROW_SUMS.format(n=37)))
+    assert isinstance(result.config, ReductionConfig)
+    assert "parallel for i_o in 9" in to_text(result.schedule.kernel)
 
 
 @pytest.mark.parametrize("seed", in_turns(8, range(64)))
@@ -142,8 +142,8 @@ def test_random_chains_of_any_size(seed: int) -> None:
     """One kernel serves all sizes."""
     rng, symbols = random.Random(seed), ("i", "j", "ij")[seed % 3]
     kernel = tw.parse_kernel(drawn(rng, symbols))
-    made = tw.compile(kernel, "x86:avx2", threads=2)
-    assert isinstance(made.config, ReductionConfig)
+    result = tw.compile(kernel, "x86:avx2", threads=2)
+    assert isinstance(result.config, ReductionConfig)
     fixed = {p.buffer.name: p.buffer.sizes for p in kernel.arrays}["x"]
     for _ in range(4):
         n, m = (
@@ -154,7 +154,7 @@ def test_random_chains_of_any_size(seed: int) -> None:
         x = values.integers(-3, 4, (n, m)).astype(np.float32)
         b = values.integers(-3, 4, m).astype(np.float32)
         wanted = tw.compile(kernel, "interpreter")(x=x, b=b)
-        np.testing.assert_array_equal(made(x=x, b=b), wanted, err_msg=f"{n} by {m}")
+        np.testing.assert_array_equal(result(x=x, b=b), wanted, err_msg=f"{n} by {m}")
 
 
 def test_a_sum_of_products_that_reads_nothing_again_is_no_contraction() -> None:
@@ -180,14 +180,14 @@ kernel columns(in x: f32[3, 261], out y: f32[3, 261]):
   compute store(i in 3, j in 261):
     y[i, j] = x[i, j] - best[j]
 """)
-    made = check(kernel)
-    assert "parallel for i in 3" in to_text(made.schedule.kernel)
+    result = check(kernel)
+    assert "parallel for i in 3" in to_text(result.schedule.kernel)
 
 
 @pytest.mark.parametrize(("n", "m"), [(1, 70001), (70001, 1), (30000, 3)])
 def test_few_results_of_much(n: int, m: int) -> None:
     """All threads reduce, each its parts, which are combined in order."""
-    made = check(
+    result = check(
         tw.parse_kernel(f"""
 kernel all(in x: f32[{n}, {m}], out s: f32[{n}], out best: f32[{m}], out place: s64[{m}]):
   compute begin(i in {n}):
@@ -203,7 +203,7 @@ kernel all(in x: f32[{n}, {m}], out s: f32[{n}], out best: f32[{m}], out place: 
     best[j], place[j] first= x, i
 """)
     )
-    assert "parallel for piece" in to_text(made.schedule.kernel)
+    assert "parallel for piece" in to_text(result.schedule.kernel)
 
 
 BEST = """
@@ -228,8 +228,8 @@ kernel rows(
 def test_rows_are_reduced_several_at_a_time(n: int, m: int, target: str) -> None:
     """Rows that follow one another are one dim, and in registers rows and lanes change places; of
     36 rows, four."""
-    made = check(tw.parse_kernel(BEST.format(n=n, m=m, values=VALUES)), target)
-    assert "transpose_f32x" in to_text(made.schedule.kernel)
+    result = check(tw.parse_kernel(BEST.format(n=n, m=m, values=VALUES)), target)
+    assert "transpose_f32x" in to_text(result.schedule.kernel)
 
 
 @pytest.mark.parametrize("target", ["x86:avx2", "x86"])
@@ -237,7 +237,7 @@ def test_rows_are_reduced_several_at_a_time(n: int, m: int, target: str) -> None
 def test_extremes_of_rows_that_go_together(how: str, target: str) -> None:
     """They are found by bits, of which there are three for each row: NaN and -0.0 count."""
     lowest = {"max": "-inf", "min": "inf"}[how]
-    made = tw.compile(
+    result = tw.compile(
         tw.parse_kernel(f"""
 kernel rows(in x: f32[64, 40], out y: f32[64]):
   compute start(i in 64):
@@ -248,7 +248,7 @@ kernel rows(in x: f32[64, 40], out y: f32[64]):
         target,
         threads=1,
     )
-    text = to_text(made.schedule.kernel)
+    text = to_text(result.schedule.kernel)
     assert "main_signed" in text and "transpose_s32x" in text
     special = np.array([np.inf, -np.inf, np.nan, -np.nan, 0.0, -0.0, 1e-40, -1e-40], np.float32)
     rng = np.random.default_rng(0)
@@ -259,28 +259,28 @@ kernel rows(in x: f32[64, 40], out y: f32[64]):
     x[3::8] = -np.inf
     wanted = np.maximum.reduce(x, axis=1) if how == "max" else np.minimum.reduce(x, axis=1)
     wanted[1::4] = 0.0 if how == "max" else -0.0
-    given = made(x=x)
-    np.testing.assert_array_equal(given, wanted)
+    values = result(x=x)
+    np.testing.assert_array_equal(values, wanted)
     zero = wanted == 0
-    np.testing.assert_array_equal(np.signbit(given[zero]), np.signbit(wanted[zero]))
+    np.testing.assert_array_equal(np.signbit(values[zero]), np.signbit(wanted[zero]))
 
 
 @pytest.mark.parametrize(("n", "m"), [(64, 4096), (3, 64)])
 def test_rows_are_reduced_one_by_one(n: int, m: int) -> None:
     """Long ones that are read again would leave the first cache; of few, there is no square."""
-    _, made = scheduled(tw.parse_kernel(SOFTMAX.format(n=n, m=m)))
-    assert "transpose" not in to_text(made.kernel)
+    _, result = scheduled(tw.parse_kernel(SOFTMAX.format(n=n, m=m)))
+    assert "transpose" not in to_text(result.kernel)
 
 
 @pytest.mark.parametrize("n", [33, 34, 67])
 def test_rows_behind_whole_squares_go_one_by_one(n: int) -> None:
     """The others go together: it was all or none. A single one has no dim any more."""
-    made = check(tw.parse_kernel(ROW_SUMS.format(n=n)))
-    text = to_text(made.schedule.kernel)
+    result = check(tw.parse_kernel(ROW_SUMS.format(n=n)))
+    text = to_text(result.schedule.kernel)
     assert "transpose_f32x" in text and "compute sum2_across" in text
     # Those of several dims are one, where fewer are left then.
-    made = check(tw.parse_kernel(BEST.format(n=33, m=40, values=VALUES)))
-    assert "for a_i_o in 33" in to_text(made.schedule.kernel)
+    result = check(tw.parse_kernel(BEST.format(n=33, m=40, values=VALUES)))
+    assert "for a_i_o in 33" in to_text(result.schedule.kernel)
 
 
 @pytest.mark.parametrize("target", ["x86:avx2", "x86", "spirv:cpu"])
@@ -305,8 +305,8 @@ def test_rows_from_memory_are_asked_for() -> None:
     once."""
 
     def asks(n: int, text: str) -> bool:
-        _, made = scheduled(tw.parse_kernel(text.format(n=n, m=4096)))
-        return "prefetch(&x[i + 1, " in to_text(made.kernel)
+        _, result = scheduled(tw.parse_kernel(text.format(n=n, m=4096)))
+        return "prefetch(&x[i + 1, " in to_text(result.kernel)
 
     once = """
 kernel rows(in x: f32[{n}, {m}], out y: f32[{n}]):
@@ -334,8 +334,8 @@ kernel chain(in x: f32[8, 40], in b: f32[40], out y: f32[8, 40]):
   compute third(i in 8, j in 40):
     y[i, j] = u[i, j] - x[i, j]
 """)
-    made = check(kernel)
-    assert "alloc" not in to_text(made.schedule.kernel)
+    result = check(kernel)
+    assert "alloc" not in to_text(result.schedule.kernel)
 
 
 @pytest.mark.parametrize("seed", in_turns(8, range(64)))
@@ -343,11 +343,11 @@ kernel chain(in x: f32[8, 40], in b: f32[40], out y: f32[8, 40]):
 def test_random_chains_in_workgroups(seed: int, target: str) -> None:
     """What the target gets runs in the interpreter, which finds races."""
     kernel = tw.parse_kernel(drawn(random.Random(seed)))
-    config, made = scheduled(kernel, target)
+    config, result = scheduled(kernel, target)
     assert not isinstance(config, PlainConfig)
     arrays = arrays_of(kernel)
-    wanted, given = defined(kernel, arrays), defined(run_passes(made.kernel), arrays)
-    np.testing.assert_array_equal(given["y"], wanted["y"])
+    wanted, values = defined(kernel, arrays), defined(run_passes(result.kernel), arrays)
+    np.testing.assert_array_equal(values["y"], wanted["y"])
 
 
 @pytest.mark.parametrize("target", ["spirv:cpu", "spirv:gpu", NVIDIA])
@@ -369,16 +369,16 @@ kernel all(in x: f32[{n}, {m}], out y: f32[1]):
 def test_a_whole_sum_fills_the_grid() -> None:
     """Workgroups for parts of the rows, all of whose work-items reduce."""
     kernel = tw.parse_kernel(SUM.format(n=1000, m=1000))
-    _, made = scheduled(kernel, "nvidia:sm_80")
-    loops = [s for s in walk_stmts(made.kernel.body) if isinstance(s, For)]
+    _, result = scheduled(kernel, "nvidia:sm_80")
+    loops = [s for s in walk_stmts(result.kernel.body) if isinstance(s, For)]
     groups = [str(s.extent) for s in loops if s.kind is LoopKind.GRID]
     items = {str(s.extent) for s in loops if s.kind is LoopKind.WORKGROUP}
     assert max(map(int, groups)) >= 300 and items == {"128"}
 
 
 def test_stages_of_rows_in_workgroups(golden: Any) -> None:
-    _, made = scheduled(tw.parse_kernel(SOFTMAX.format(n=6, m=300)), "spirv:gpu")
-    golden("softmax_workgroups", to_text(made.kernel))
+    _, result = scheduled(tw.parse_kernel(SOFTMAX.format(n=6, m=300)), "spirv:gpu")
+    golden("softmax_workgroups", to_text(result.kernel))
 
 
 def test_a_sum_of_differences_compiles_for_devices() -> None:
@@ -390,11 +390,11 @@ kernel differences(in x: f32[37, 50], in b: f32[50], out y: f32[37]):
   compute sum(i in 37, j in 50):
     y[i] add= x[i, j] - b[j]
 """)
-    config, made = scheduled(kernel, "spirv:gpu")
+    config, result = scheduled(kernel, "spirv:gpu")
     arrays = arrays_of(kernel)
-    given = defined(made.kernel, arrays)["y"]
+    values = defined(result.kernel, arrays)["y"]
     assert isinstance(config, ReductionConfig)
-    np.testing.assert_array_equal(given, defined(kernel, arrays)["y"])
+    np.testing.assert_array_equal(values, defined(kernel, arrays)["y"])
 
 
 def test_only_the_last_vector_is_masked() -> None:
@@ -409,7 +409,7 @@ kernel rows(in x: f32[64, 1003], in b: f32[1003], out y: f32[64, 1003]):
 
 
 def test_windows_with_strides_are_reduced_in_vectors_of_results() -> None:
-    made = check(
+    result = check(
         tw.parse_kernel(
             """
 kernel pooled(in x: f32[6, 40, 70], inout y: f32[6, 20, 35]):
@@ -421,19 +421,19 @@ x[c, h*2 + i - 1, w*2 + j - 1 | 1 <= h*2 + i and 1 <= w*2 + j and w*2 + j < 71],
 """.replace("\\\n", "")
         )
     )
-    assert isinstance(made.config, ReductionConfig)
-    assert "vector for w in 8" in to_text(made.schedule.kernel)
+    assert isinstance(result.config, ReductionConfig)
+    assert "vector for w in 8" in to_text(result.schedule.kernel)
 
 
 def test_transposes_go_through_registers() -> None:
-    made = check(
+    result = check(
         tw.parse_kernel("""
 kernel turn(in x: f32[67, 130], out y: f32[130, 67]):
   compute f(i in 130, j in 67):
     y[i, j] = x[j, i] + 1.0
 """)
     )
-    assert "<transpose" in to_text(made.schedule.kernel)
+    assert "<transpose" in to_text(result.schedule.kernel)
 
 
 @pytest.mark.parametrize(("body", "lanes"), [("erf(x)", 24), ("exp(x)", 24), ("x * 2.0", 24)])
@@ -445,17 +445,17 @@ kernel each(in x: f32[4, 128], out y: f32[4, 128]):
     y[i, j] = {body}
 """
     kernel = tw.parse_kernel(text.replace("100", "96"))
-    made = tw.compile(kernel, "x86:avx2", threads=1)
-    assert f"vector for j in {lanes}" in to_text(made.schedule.kernel)
+    result = tw.compile(kernel, "x86:avx2", threads=1)
+    assert f"vector for j in {lanes}" in to_text(result.schedule.kernel)
     x = np.random.default_rng(0).standard_normal((4, 128)).astype(np.float32)
-    found, wanted = made(x=x), tw.compile(kernel, "interpreter")(x=x)
-    np.testing.assert_allclose(found[:, :96], wanted[:, :96], rtol=1e-6)
+    results, wanted = result(x=x), tw.compile(kernel, "interpreter")(x=x)
+    np.testing.assert_allclose(results[:, :96], wanted[:, :96], rtol=1e-6)
     # What is behind whole vectors of several registers goes apart.
     odd = tw.compile(tw.parse_kernel(text), "x86:avx2", threads=1)
     vectors = re.findall(r"vector for j in (\d+)", to_text(odd.schedule.kernel))
     assert set(vectors) == {"32", "4"}
-    found, wanted = odd(x=x), tw.compile(tw.parse_kernel(text), "interpreter")(x=x)
-    np.testing.assert_allclose(found[:, :100], wanted[:, :100], rtol=1e-6)
+    results, wanted = odd(x=x), tw.compile(tw.parse_kernel(text), "interpreter")(x=x)
+    np.testing.assert_allclose(results[:, :100], wanted[:, :100], rtol=1e-6)
 
 
 def test_rows_without_gaps_are_one() -> None:
@@ -468,10 +468,10 @@ kernel each(in x: f32[40, 100], in f: f32[40], out y: f32[40, 100]):
     rng = np.random.default_rng(0)
     x, f = (rng.integers(-9, 9, shape).astype(np.float32) for shape in ((40, 100), 40))
     for body, loop in (("x[i, j] * 2.0", "for i_j in"), ("x[i, j] * f[i]", "vector for j in 4:")):
-        made = tw.compile(tw.parse_kernel(text.replace("BODY", body)), "x86:avx2", threads=1)
-        assert loop in to_text(made.schedule.kernel)
+        result = tw.compile(tw.parse_kernel(text.replace("BODY", body)), "x86:avx2", threads=1)
+        assert loop in to_text(result.schedule.kernel)
         factor = f[:, None] if "f[i]" in body else np.float32(2)
-        np.testing.assert_array_equal(made(x=x, f=f), x * factor)
+        np.testing.assert_array_equal(result(x=x, f=f), x * factor)
 
 
 def test_results_that_are_a_part_of_an_array_are_made_row_by_row() -> None:
@@ -481,10 +481,10 @@ kernel part(in x: f32[500, 1000], inout y: f32[1000, 2000]):
   compute part(i in 500, j in 1000):
     y[i + 500, j] = x[i, j]
 """
-    made = tw.compile(tw.parse_kernel(text), "x86:avx2", threads=2)
-    assert "parallel for i in 500:" in to_text(made.schedule.kernel)
+    result = tw.compile(tw.parse_kernel(text), "x86:avx2", threads=2)
+    assert "parallel for i in 500:" in to_text(result.schedule.kernel)
     x, y = np.random.default_rng(0).random((500, 1000), np.float32), np.zeros((1000, 2000), "f")
-    made(x=x, y=y)
+    result(x=x, y=y)
     wanted = np.zeros_like(y)
     wanted[500:, :1000] = x
     np.testing.assert_array_equal(y, wanted)
@@ -495,7 +495,7 @@ def test_groups_of_few_neighbours_fill_a_device() -> None:
     which had a whole group each."""
     op = tw.group_norm("g32mb2ic320ih64iw64", src="axb", dst="axb")
     launches = tw.compile(op, "spirv:gpu").module.launches
-    large = [each for each in launches if int(each.groups) * each.items >= 512]
+    large = [launch for launch in launches if int(launch.groups) * launch.items >= 512]
     assert len(large) >= 3  # two sums, and the result
 
 
@@ -513,14 +513,14 @@ def test_threads_share_few_results_in_pieces(problem: str) -> None:
 
 
 def test_rows_are_read_one_behind_the_other() -> None:
-    made = reduced_by(1, "8x56x56x64:1x1x1x64")
-    loops = [line.split()[1] for line in made.splitlines() if line.strip().startswith("for ")]
+    result = reduced_by(1, "8x56x56x64:1x1x1x64")
+    loops = [line.split()[1] for line in result.splitlines() if line.strip().startswith("for ")]
     assert loops == ["d0", "d1", "d2_o", "d3_o"]
 
 
 def test_greatest_elements_are_not_rounded_at_each_step() -> None:
-    made = reduced_by(1, "64x64:64x1", algorithm="max", dtype="bf16")
-    assert made.count("bf16(") == 1
+    result = reduced_by(1, "64x64:64x1", algorithm="max", dtype="bf16")
+    assert result.count("bf16(") == 1
 
 
 @pytest.mark.parametrize("given", ("i in 64, j in 768", "j in 768, i in 64"))
@@ -537,11 +537,11 @@ kernel move(in x: bf16[64, 768], {declared}out y: bf16[64, 768]):
   compute move({given}):
     y[i, j] = VALUE
 """
-    made = to_text(scheduled(tw.parse_kernel(text.replace("VALUE", f"x[{place}, j]")))[1].kernel)
-    assert re.search("vector for (i_)?j in 64", made)
+    result = to_text(scheduled(tw.parse_kernel(text.replace("VALUE", f"x[{place}, j]")))[1].kernel)
+    assert re.search("vector for (i_)?j in 64", result)
     value = f"x[{place}, j] * bf16(2.0)"
-    made = to_text(scheduled(tw.parse_kernel(text.replace("VALUE", value)))[1].kernel)
-    assert re.search("vector for (i_)?j in 32", made)
+    result = to_text(scheduled(tw.parse_kernel(text.replace("VALUE", value)))[1].kernel)
+    assert re.search("vector for (i_)?j in 32", result)
 
 
 def test_loops_around_are_no_dims_of_a_reduction() -> None:

@@ -15,13 +15,13 @@ from tilewright.ir.visit import walk_stmts
 def test_what_sets_sums_has_no_mask(target: str, n: int) -> None:
     """A store under a mask keeps sums in memory: each multiplication would load and store them."""
     op = tw.matmul(f"6x64:64x{n}", weights="ba")
-    made = tw.compile(op, target, config={"tile": {"m": 6, "n": n}})
-    stmts = list(walk_stmts(made.schedule.kernel.body))
+    result = tw.compile(op, target, config={"tile": {"m": 6, "n": n}})
+    stmts = list(walk_stmts(result.schedule.kernel.body))
     sums = [s for s in stmts if isinstance(s, For) and s.kind is LoopKind.VECTOR]
     assert not any(isinstance(s, If) for each in sums for s in walk_stmts(each.body))
-    assert "acc[m, n + " in to_text(made.schedule.kernel)
+    assert "acc[m, n + " in to_text(result.schedule.kernel)
     rng = np.random.default_rng(0)
     a, b = rng.random((6, 64), np.float32), rng.random((n, 64), np.float32).T
     np.testing.assert_allclose(
-        np.asarray(made(src=a, weights=b)), a.astype(np.float64) @ b, rtol=1e-5
+        np.asarray(result(src=a, weights=b)), a.astype(np.float64) @ b, rtol=1e-5
     )

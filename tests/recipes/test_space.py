@@ -146,7 +146,7 @@ kernel two(in a: f32[8, 8], in b: f32[8, 8], in c: f32[8, 8], out y: f32[8, 8]):
     assert names[:2] == ["0.recipe", f"0.{space.groups[0].branches[-1].recipe.name}.vector"]
     assert names.count("1.recipe") == 1
     assert isinstance(picked, GroupsConfig)
-    assert {type(each) for each in picked.groups} == {
+    assert {type(group) for group in picked.groups} == {
         group.branches[-1].recipe.config for group in space.groups
     }
 
@@ -156,7 +156,7 @@ def test_points_in_order_of_their_predicted_time() -> None:
     points = space.by_prediction(Random(1), 200)
     assert isinstance(space, Space)
     assert 150 < len(points) == len(set(points)) <= 200
-    times = [time for each in points if (time := space.predicted(each)) is not None]
+    times = [time for point in points if (time := space.predicted(point)) is not None]
     assert times == sorted(times)
     whole = space_of(start_of(tw.softmax("4x9")), MACHINE)
     assert len(whole.by_prediction(Random(1), 100_000)) == whole.count()

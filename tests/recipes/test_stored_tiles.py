@@ -117,8 +117,8 @@ def _scheduled(op: Op, changed: dict[str, Any]) -> KernelSchedule:
 
 
 def _stores(kernel: Kernel) -> list[Compute]:
-    found = [s for s in walk_stmts(kernel.body) if isinstance(s, Compute)]
-    return [compute for compute in found if compute.instruction == TILE_UNIT.store.name]
+    result = [s for s in walk_stmts(kernel.body) if isinstance(s, Compute)]
+    return [compute for compute in result if compute.instruction == TILE_UNIT.store.name]
 
 
 @pytest.mark.parametrize("name", in_turns(5, CASES))
@@ -234,9 +234,9 @@ def test_planted_faults(name: str) -> None:
     line, number, message = FAULTS[name]
     kernel = _scheduled(tw.matmul("256x64:64x64", dtype="bf16"), {"persistent": 2}).kernel
     lines = to_text(kernel).splitlines()
-    found = [i for i, each in enumerate(lines) if each.strip() == line]
+    result = [i for i, each in enumerate(lines) if each.strip() == line]
     memory = {p.name: np.zeros(p.buffer.layout.extent, p.dtype.numpy) for p in kernel.params}
     run(parse_kernel("\n".join(lines)), memory)
-    del lines[found[number]]
+    del lines[result[number]]
     with pytest.raises(InterpreterFault, match=message):
         run(parse_kernel("\n".join(lines)), memory)

@@ -86,11 +86,11 @@ def test_few_lengths_of_factors_in_any_order(of: str, bounds: str) -> None:
     generator = np.random.default_rng(0)
     for m, n, k in ((16, 20, 17), (20, 17, 16)):
         a, b = (generator.integers(-4, 5, s).astype(np.float32) for s in ((m, k), (k, n)))
-        given = {"a": a, "b": b}
-        if name in given:
-            given[name] = np.ascontiguousarray(given[name].T)
-        found = run(**given)
-        np.testing.assert_array_equal(found.T if name == "c" else found, a @ b)
+        values = {"a": a, "b": b}
+        if name in values:
+            values[name] = np.ascontiguousarray(values[name].T)
+        result = run(**values)
+        np.testing.assert_array_equal(result.T if name == "c" else result, a @ b)
 
 
 @pytest.mark.parametrize("constant", [(), ("b",)])
@@ -101,8 +101,8 @@ def test_none_or_few_of_each(bounds: str, constant: tuple[str, ...]) -> None:
     _, _, most = bounds.partition("..")
     for size in (0, *range(1, int(most) + 1)):
         a, b = np.ones((size, 2), np.float32), np.ones((2, size), np.float32)
-        given = run.pack("b", b) if constant else b
-        np.testing.assert_array_equal(run(a=a, b=given), a @ b)
+        values = run.pack("b", b) if constant else b
+        np.testing.assert_array_equal(run(a=a, b=values), a @ b)
 
 
 def test_spirv() -> None:
@@ -286,10 +286,10 @@ def test_dims_grow_to_multiples() -> None:
     text = to_text(pad(parse_kernel(ROWS), "f", multiples={"i": 8}))
     assert "compute f(i in (m + 7) // 8 * 8):" in text
     assert "c[i | i < m] = a" in text
-    known = parse_kernel(ROWS.replace("1..999", "8..800 by 8"))
-    assert pad(known, "f", multiples={"i": 8}) is known
+    kernel = parse_kernel(ROWS.replace("1..999", "8..800 by 8"))
+    assert pad(kernel, "f", multiples={"i": 8}) is kernel
     with pytest.raises(ScheduleError, match="'f' has no dim 'j'"):
-        pad(known, "f", multiples={"j": 8})
+        pad(kernel, "f", multiples={"j": 8})
 
 
 def test_copies_are_as_long_as_a_call_says() -> None:
@@ -345,8 +345,8 @@ def test_a_batch_whose_rows_lie_behind_each_other(dtype: DType) -> None:
     generator = np.random.default_rng(0)
     for g, n in ((2, 3), (3, 10), (5, 33)):
         a, b = (generator.integers(-4, 5, s).astype(np.float32) for s in ((g, n, n), (n * g, 32)))
-        found = run(a=a.astype(dtype.numpy), b=b.astype(dtype.numpy))
-        assert np.array_equal(found, a @ b.reshape(g, n, 32)[:, :, 16:]), (g, n)
+        result = run(a=a.astype(dtype.numpy), b=b.astype(dtype.numpy))
+        assert np.array_equal(result, a @ b.reshape(g, n, 32)[:, :, 16:]), (g, n)
 
 
 def test_what_is_no_box_is_not_staged_as_one() -> None:

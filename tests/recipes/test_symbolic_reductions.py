@@ -109,9 +109,9 @@ def test_what_others_reach_by_rows_stays_in_rows(m: int, n: int) -> None:
     rng = np.random.default_rng(0)
     x = rng.integers(-9, 9, (m, n)).astype(np.float32)
     b = rng.integers(-9, 9, n).astype(np.float32)
-    made = run(x=x, b=b)
-    np.testing.assert_array_equal(made["y"], 2 * x + b)
-    np.testing.assert_array_equal(made["s"], 2 * x.sum(1))
+    result = run(x=x, b=b)
+    np.testing.assert_array_equal(result["y"], 2 * x + b)
+    np.testing.assert_array_equal(result["s"], 2 * x.sum(1))
 
 
 @pytest.mark.parametrize("n", [0, 1, 5, 31, 9, 100, 103])

@@ -129,9 +129,9 @@ def test_a_tile_of_the_result_takes_tiles_of_all_before() -> None:
         "x0 = x0[0, y + y_o * 2 - 1, x, c | 1 <= y + y_o * 2 and y + y_o * 2 < 7]" in body
     )
     assert "h = h[0, r + y, s + x - 1, e | 1 <= r + y + y_o * 2 and" in body
-    given = arrays(block(1, 6, 4, 8, 4, rest=True))
-    right = wanted(s.kernel, given, True)
-    np.testing.assert_allclose(interpreted(s.kernel, given, right.shape), right, atol=1e-5)
+    values = arrays(block(1, 6, 4, 8, 4, rest=True))
+    right = wanted(s.kernel, values, True)
+    np.testing.assert_allclose(interpreted(s.kernel, values, right.shape), right, atol=1e-5)
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -147,26 +147,26 @@ def test_random_blocks(seed: int) -> None:
         step=step, taps=draw.choice([1, 3, 5]), rest=same,
     )  # fmt: skip
     tile = {"n": 1, "y": draw.randint(1, 4), "x": draw.choice([2, 100])}
-    given = arrays(kernel, seed)
-    right = wanted(kernel, given, same)
-    made = compiled(kernel, tile)
-    np.testing.assert_allclose(made(**given), right, atol=2e-5)
+    values = arrays(kernel, seed)
+    right = wanted(kernel, values, same)
+    result = compiled(kernel, tile)
+    np.testing.assert_allclose(result(**values), right, atol=2e-5)
     if seed < 3:
-        found = interpreted(made.schedule.kernel, given, right.shape)
-        np.testing.assert_allclose(found, right, atol=2e-5)
+        results = interpreted(result.schedule.kernel, values, right.shape)
+        np.testing.assert_allclose(results, right, atol=2e-5)
 
 
 def test_weights_are_packed_once_for_all_tiles() -> None:
     kernel = block(2, 8, 8, 16, 8)
-    made = compiled(kernel, {"n": 1, "y": 2}, constant=WEIGHTS)
+    result = compiled(kernel, {"n": 1, "y": 2}, constant=WEIGHTS)
     packed = {"w1", "w2", "w3"}
-    assert set(made.schedule.packs) == packed
-    given = arrays(kernel)
-    ready = {n: made.pack(n, v) if n in packed else v for n, v in given.items()}
-    np.testing.assert_allclose(made(**ready), wanted(kernel, given, False), atol=2e-5)
+    assert set(result.schedule.packs) == packed
+    values = arrays(kernel)
+    ready = {n: result.pack(n, v) if n in packed else v for n, v in values.items()}
+    np.testing.assert_allclose(result(**ready), wanted(kernel, values, False), atol=2e-5)
     start = Start(kernel, kernel, constant=WEIGHTS)
-    recipe = choose.recipe_of(made.config, MACHINE)
-    scheduled = recipe.carried_out(start, MACHINE, made.config)
+    recipe = choose.recipe_of(result.config, MACHINE)
+    scheduled = recipe.carried_out(start, MACHINE, result.config)
     assert fault_of(scheduled, start, find_target("x86:avx2")) is None
 
 
@@ -247,11 +247,11 @@ def test_what_several_need_is_in_no_tile() -> None:
     z[m, c] add= h[m, e] * v[e, c]
 """
     inner = tw.parse_kernel(f"kernel f({both}):" + text.format(place="alloc h: f32[64, 32]"))
-    given = tw.parse_kernel(f"kernel f({both}, out h: f32[64, 32]):" + text.format(place=""))
+    kernel = tw.parse_kernel(f"kernel f({both}, out h: f32[64, 32]):" + text.format(place=""))
     assert in_tiles(inner) and handed_on(inner) == 64 * 32 * 4
-    assert not in_tiles(given)
+    assert not in_tiles(kernel)
     with pytest.raises(ScheduleError, match="not made for its tiles alone"):
-        compiled(given, {"m": 8})
+        compiled(kernel, {"m": 8})
 
 
 def test_predicted_times_decide() -> None:
@@ -304,4 +304,4 @@ kernel f(in v: f32[32, 8], out z: f32[64, 8]):
   compute second(m in 64, c in 8, e in 32):
     z[m, c] add= h[m, e] * v[e, c]
 """)
-    assert sum(len(each.stmts) for each in groups_in(kernel)) == 6
+    assert sum(len(group.stmts) for group in groups_in(kernel)) == 6

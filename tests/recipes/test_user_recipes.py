@@ -81,23 +81,23 @@ def check(made: Any) -> None:
 def test_a_recipe_is_taken(kernel: Kernel) -> None:
     check(tw.compile(kernel, "x86:avx2"))
     tw.register_recipe(Rows())
-    made = tw.compile(kernel, "x86:avx2", threads=2)
-    assert made.config == RowsConfig(2)
-    assert parse_config(repr(made.config)) == made.config
-    assert made.source("schedule").count("set_kind") == 1
-    check(made)
+    result = tw.compile(kernel, "x86:avx2", threads=2)
+    assert result.config == RowsConfig(2)
+    assert parse_config(repr(result.config)) == result.config
+    assert result.source("schedule").count("set_kind") == 1
+    check(result)
     # From the disk, and what it takes to show it, too.
     forget()
     again = tw.compile(kernel, "x86:avx2", threads=2)
-    assert again.from_cache and again.config == made.config
-    assert again.source("llvm") == made.source("llvm")
+    assert again.from_cache and again.config == result.config
+    assert again.source("llvm") == result.source("llvm")
     other = tw.compile(kernel, "x86:avx2", config="rows=8")
-    assert other.source("llvm") != made.source("llvm")
+    assert other.source("llvm") != result.source("llvm")
     check(other)
     tw.unregister_recipe("rows")
     assert not isinstance(tw.compile(kernel, "x86:avx2").config, RowsConfig)
     with pytest.raises(ScheduleError, match="no recipe is registered for RowsConfig"):
-        made.__class__.schedule.func(again)
+        result.__class__.schedule.func(again)
 
 
 def test_the_least_predicted_time_is_taken(kernel: Kernel) -> None:
@@ -113,10 +113,10 @@ def test_the_least_predicted_time_is_taken(kernel: Kernel) -> None:
     op = tw.matmul("64x64:64x64")
     for seconds, taken in ((1e3, ContractionConfig), (1e-12, RowsConfig), (None, RowsConfig)):
         tw.register_recipe(Products(seconds))
-        made = tw.compile(op, "x86:avx2")
-        assert isinstance(made.config, taken)
-        if isinstance(made.config, RowsConfig) and seconds is not None:
-            assert made.config.rows == 8
+        result = tw.compile(op, "x86:avx2")
+        assert isinstance(result.config, taken)
+        if isinstance(result.config, RowsConfig) and seconds is not None:
+            assert result.config.rows == 8
         tw.unregister_recipe("products")
 
 

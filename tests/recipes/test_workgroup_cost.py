@@ -180,7 +180,7 @@ def test_copying_ahead_saves_waits() -> None:
         predicted(op, machine, with_fields(config, stages=n, fill="async" if n > 1 else "copy"))
         for n in (1, 2, 3)
     ]
-    seconds = [each.seconds for each in waits]
+    seconds = [wait.seconds for wait in waits]
     assert seconds == sorted(seconds, reverse=True) and seconds[0] > 1.3 * seconds[2]
 
 
@@ -378,9 +378,9 @@ def test_large_tiles_stay_in_registers(name: str, level: str) -> None:
     if ptxas is None:
         pytest.skip("ptxas is not at hand")
     op, machine = LARGE[name], nvidia.machine(level)
-    config, made = choose.choose(Start.of(op), machine)
+    config, result = choose.choose(Start.of(op), machine)
     assert isinstance(config, WorkgroupConfig)
-    ptx = to_ptx(lower_launches(run(made.kernel), machine).text, level)
+    ptx = to_ptx(lower_launches(run(result.kernel), machine).text, level)
     usage = run_ptxas(ptxas, ptx, level).usage
     assert not any(each.spilled for each in usage)
     said = predicted(op, machine, config).registers

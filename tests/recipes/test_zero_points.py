@@ -28,7 +28,11 @@ def quantized(problem: str, *points: Any, **given: Any) -> Op:
 
 def taken(kernel: CompiledKernel) -> list[str]:
     """What the code is passed instead of the arguments."""
-    return [each.name for each in kernel.code.abi.parameters if isinstance(each, Parameter)]
+    return [
+        parameter.name
+        for parameter in kernel.code.abi.parameters
+        if isinstance(parameter, Parameter)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -49,7 +53,7 @@ def test_weights_are_packed(points: list[Any], made: bool) -> None:
         check(kernel)
         whole = "weight_sums" if ":" in problem else "compensation"
         assert (whole in taken(kernel)) == (made or (len(points) == 2 and ":" in problem))
-        naive = [each.name for each in kernel.signature.arguments]
+        naive = [argument.name for argument in kernel.signature.arguments]
         assert len(taken(kernel)) == len(naive) + any(p.tensor == "src" for p in points)
 
 

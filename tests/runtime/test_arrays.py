@@ -80,8 +80,8 @@ def test_numpy_scalars_are_read_where_they_are() -> None:
         info = describe(number)
         assert (info.shape, info.writable) == ((), False)
         others = [np.full((), 7, number.dtype) for _ in range(8)]
-        found = ctypes.string_at(info.pointer, number.itemsize)
-        assert found == number.tobytes() and len(others) == 8
+        string = ctypes.string_at(info.pointer, number.itemsize)
+        assert string == number.tobytes() and len(others) == 8
 
 
 @pytest.mark.parametrize("wrap", [DLPackOnly, OldDLPack, InterfaceOnly, memoryview])
@@ -154,19 +154,19 @@ def test_what_is_refused(given: Any, text: str) -> None:
 
 
 def spec(**changes: Any) -> ArraySpec:
-    given: dict[str, Any] = {
+    values: dict[str, Any] = {
         "name": "src",
         "dtype": f32,
         "shape": (2, 3, 4),
         "strides": (12, 4, 1),
     }
-    return ArraySpec(**(given | changes))
+    return ArraySpec(**(values | changes))
 
 
 def test_spec_accepts() -> None:
     array = np.zeros((2, 3, 4), np.float32)
-    for given in (array, DLPackOnly(array), memoryview(array), array.view(np.recarray)):
-        assert spec().pointer(given) == array.ctypes.data
+    for values in (array, DLPackOnly(array), memoryview(array), array.view(np.recarray)):
+        assert spec().pointer(values) == array.ctypes.data
     assert spec(dtype=dtypes.tf32).pointer(array) == array.ctypes.data
     half = np.zeros((2, 3, 4), ml_dtypes.bfloat16)
     assert spec(dtype=bf16, writable=True).pointer(half) == half.ctypes.data
@@ -249,8 +249,8 @@ def test_torch() -> None:
     assert describe(DLPackOnly(tensor)).pointer == tensor.data_ptr()
     wanted = spec()
     parameter = torch.nn.Parameter(tensor, requires_grad=False)
-    for given in (tensor, tensor, parameter, tensor):
-        assert wanted.pointer(given) == tensor.data_ptr()
+    for values in (tensor, tensor, parameter, tensor):
+        assert wanted.pointer(values) == tensor.data_ptr()
 
 
 def test_torch_refusals() -> None:

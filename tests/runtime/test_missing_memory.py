@@ -25,9 +25,9 @@ SHAPE = (16, 32)
 
 @pytest.fixture
 def kernel(own_cache: object) -> CompiledKernel:
-    made = tw.compile(tw.matmul("16x32:32x16"), threads=1)
-    assert made.packed == ("weights",)
-    return made
+    result = tw.compile(tw.matmul("16x32:32x16"), threads=1)
+    assert result.packed == ("weights",)
+    return result
 
 
 def refused_everywhere(kernel: CompiledKernel, make: Callable[[], Any], like: Any = None) -> str:
@@ -248,11 +248,11 @@ class Made:
         tensor = self.memory.tensor if versioned else self.memory
         if versioned:
             self.memory.major = 1
-        given = {
+        values = {
             "data": self.data.ctypes.data, "device_type": 1, "ndim": 2, "code": 2, "bits": 32,
             "lanes": 1, "shape": self.shape, "strides": self.steps,
         }  # fmt: skip
-        for field, value in (given | changes).items():
+        for field, value in (values | changes).items():
             setattr(tensor, field, value)
         self.name = b"dltensor_versioned" if versioned else b"dltensor"
         self.said = said
@@ -402,13 +402,13 @@ def test_faulty_arrays_of_gpus() -> None:
 def test_what_says_itself_that_it_is_written() -> None:
     """cupy's capsules have no flags, but its interface says it; so does numpy's own flag."""
     capsule = Made(versioned=False, said=(2, 0), device_type=2)
-    found = describe_resident(capsule, "dst")
-    assert found is not None and found.info.writable is None
+    result = describe_resident(capsule, "dst")
+    assert result is not None and result.info.writable is None
     for read_only in (False, True):
         interface = INTERFACE | {"typestr": "|V2", "data": (64, read_only)}
         capsule.__cuda_array_interface__ = interface  # type: ignore[attr-defined]
-        found = describe_resident(capsule, "dst")
-        assert found is not None and found.info.writable is not read_only
+        result = describe_resident(capsule, "dst")
+        assert result is not None and result.info.writable is not read_only
     array = np.zeros(3)
     assert describe(array).writable
     array.flags.writeable = False

@@ -48,12 +48,12 @@ def test_results_are_allocated_and_computed(element: DType, layout: str) -> None
     op = tw.reorder("3x8x5", dtype=types, dst=layout)
     kernel = tw.compile(op, threads=1)
     values = np.random.default_rng(5).integers(-9, 10, (3, 8, 5)).astype(np.float32)
-    given = kernel(src=values)
+    value = kernel(src=values)
     wanted = convert(values, f32, element)
     if layout == "aBc4b":
         wanted = wanted.reshape(3, 2, 4, 5).transpose(0, 1, 3, 2)
-    assert given.dtype == element.numpy
-    np.testing.assert_array_equal(given.astype(np.float64), wanted.astype(np.float64))
+    assert value.dtype == element.numpy
+    np.testing.assert_array_equal(value.astype(np.float64), wanted.astype(np.float64))
     # The verifier and the benchmark make arrays of their own.
     for run in (lambda op: tw.compile(op, threads=1), Interpreted):
         assert verify(op, run).status is Status.PASSED
@@ -74,5 +74,5 @@ def test_the_command_runs_kernels_of_small_floats(
         "-a", f"src={tmp_path / 'src.npy'}", "-o", str(tmp_path / "out"),
     )  # fmt: skip
     assert ended.code == 0, ended.err
-    given = np.load(tmp_path / "out" / "dst.npy").view(small)
-    np.testing.assert_array_equal(given.astype(float), np.maximum(values.astype(float), 0))
+    value = np.load(tmp_path / "out" / "dst.npy").view(small)
+    np.testing.assert_array_equal(value.astype(float), np.maximum(values.astype(float), 0))

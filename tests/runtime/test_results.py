@@ -63,10 +63,10 @@ def test_jax_in_jax_out(element: DType) -> None:
         return
     results = kernel(x)
     assert len(results) > 1
-    for name, made in results.items():
-        assert isinstance(made, jax.Array) and made.dtype == x.dtype, name
-        assert made.devices() == x.devices()
-        np.testing.assert_array_equal(np.asarray(made), array)
+    for name, result in results.items():
+        assert isinstance(result, jax.Array) and result.dtype == x.dtype, name
+        assert result.devices() == x.devices()
+        np.testing.assert_array_equal(np.asarray(result), array)
 
 
 def test_results_of_jax_are_no_copies(product: CompiledKernel) -> None:
@@ -85,9 +85,9 @@ def test_results_of_jax_are_no_copies(product: CompiledKernel) -> None:
 def test_results_of_jax_keep_their_memory(product: CompiledKernel) -> None:
     jax = pytest.importorskip("jax")
     weights = product.pack("weights", jax.numpy.ones((4, 5), "float32"))
-    made = [product(jax.numpy.full((3, 4), i, "float32"), weights) for i in range(50)]
-    assert [float(each[2, 4]) for each in made] == [4.0 * i for i in range(50)]
-    assert float((made[7] + made[8]).sum()) == 15 * 60
+    result = [product(jax.numpy.full((3, 4), i, "float32"), weights) for i in range(50)]
+    assert [float(each[2, 4]) for each in result] == [4.0 * i for i in range(50)]
+    assert float((result[7] + result[8]).sum()) == 15 * 60
 
 
 def test_jax_arrays_that_are_still_computed(product: CompiledKernel) -> None:
@@ -106,8 +106,8 @@ def test_several_libraries_in_one_call(product: CompiledKernel) -> None:
     kernel = tw.compile(
         tw.elementwise("3x5", "abs", epilogue=[tw.add("left"), tw.add("right")]), threads=1
     )
-    given = {"numpy": np.ones((3, 5), np.float32), "torch": torch.ones(3, 5)}
-    given["jax"] = jax.numpy.ones((3, 5), "float32")
+    values = {"numpy": np.ones((3, 5), np.float32), "torch": torch.ones(3, 5)}
+    values["jax"] = jax.numpy.ones((3, 5), "float32")
     kinds = {"numpy": np.ndarray, "torch": torch.Tensor, "jax": jax.Array}
     for names, wanted in (
         (("numpy", "numpy", "numpy"), "numpy"),
@@ -115,10 +115,10 @@ def test_several_libraries_in_one_call(product: CompiledKernel) -> None:
         (("numpy", "jax", "torch"), "jax"),
         (("torch", "jax", "numpy"), "torch"),
     ):
-        src, left, right = (given[name] for name in names)
-        made = kernel(right=right, left=left, src=src)  # not the order of the call
-        assert isinstance(made, kinds[wanted]), names
-        assert (np.asarray(made) == 3).all()
+        src, left, right = (values[name] for name in names)
+        result = kernel(right=right, left=left, src=src)  # not the order of the call
+        assert isinstance(result, kinds[wanted]), names
+        assert (np.asarray(result) == 3).all()
     weights = product.pack("weights", torch.ones(4, 5))
     assert type(product(np.ones((3, 4), np.float32), weights)) is np.ndarray
     out = np.zeros((3, 5), np.float32)

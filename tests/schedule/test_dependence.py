@@ -83,8 +83,8 @@ def _kernel(index: str, mask: str = "", second: str = "") -> Kernel:
 
 
 def _free(kernel: Kernel, loop: str) -> bool:
-    found, place = loops_named(kernel, loop, "test")[0]
-    return conflict(found, place) is None
+    result, place = loops_named(kernel, loop, "test")[0]
+    return conflict(result, place) is None
 
 
 def test_digits_in_one_index_keep_iterations_apart() -> None:
@@ -177,13 +177,13 @@ def _touched(index: str, mask: str, loop: str) -> dict[tuple[Any, ...], list[set
     """By what is around ``loop``, what each of its iterations touches."""
     place, condition = compile(f"({index},)", "index", "eval"), compile(mask, "mask", "eval")
     outer = "oij".index(loop)
-    found: dict[tuple[Any, ...], list[set[Any]]] = {}
+    result: dict[tuple[Any, ...], list[set[Any]]] = {}
     for values in itertools.product(*(range(n) for n in _EXTENTS.values())):
         own = dict(zip(_EXTENTS, values, strict=True))
-        sets = found.setdefault(values[:outer], [set() for _ in range(_EXTENTS[loop])])
+        sets = result.setdefault(values[:outer], [set() for _ in range(_EXTENTS[loop])])
         if eval(condition, {}, own):
             sets[values[outer]].add(eval(place, {}, own))
-    return found
+    return result
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -25,8 +25,8 @@ from tilewright.schedule.fusion.members import Fusion, Member
 
 
 def memory(fusion: Fusion, name: str) -> Memory:
-    (found,) = (each for each in joined(fusion).memories if each.name == name)
-    return found
+    (result,) = (each for each in joined(fusion).memories if each.name == name)
+    return result
 
 
 def refusal(fusion: Fusion) -> str:
@@ -119,17 +119,17 @@ def test_what_is_read_is_not_written_too_early() -> None:
 
 def test_two_work_items_touch_an_element() -> None:
     fusion = chain((scale, "axt"), (mirror, "ty"), size=128, local=64, promote={"t": "private"})
-    found = memory(fusion, "t")
-    assert found.promoted is None
-    assert "more than one work-item may touch an element" in found.why
-    assert "in number 1: `t[group_0 * 64 + local_0] = a * x[" in found.why
-    assert "in number 2: `y[group_0 * 64 + local_0] = t[" in found.why
+    result = memory(fusion, "t")
+    assert result.promoted is None
+    assert "more than one work-item may touch an element" in result.why
+    assert "in number 1: `t[group_0 * 64 + local_0] = a * x[" in result.why
+    assert "in number 2: `y[group_0 * 64 + local_0] = t[" in result.why
 
 
 def test_what_is_read_has_to_be_written() -> None:
-    found = memory(chain((add, "ty"), (scale, "axt"), promote={"t": "any"}), "t")
-    assert found.promoted is None
-    assert "may read what it did not write before" in found.why
+    result = memory(chain((add, "ty"), (scale, "axt"), promote={"t": "any"}), "t")
+    assert result.promoted is None
+    assert "may read what it did not write before" in result.why
 
 
 def test_one_branch_of_two_writes() -> None:

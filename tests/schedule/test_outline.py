@@ -35,8 +35,8 @@ def right(schedule: tw.Schedule) -> None:
     w = rng.uniform(1, 2, 8).astype(np.float32)
     wanted = x / (x * w).sum(axis=2, keepdims=True)
     wanted[np.arange(10)[None, :] < np.arange(3)[:, None]] = 0
-    found = tw.compile(schedule)(x=x, w=w)
-    np.testing.assert_allclose(found, wanted, rtol=1e-5)
+    result = tw.compile(schedule)(x=x, w=w)
+    np.testing.assert_allclose(result, wanted, rtol=1e-5)
 
 
 def test_tiles_are_kernels_of_their_size() -> None:

@@ -34,8 +34,8 @@ def test_the_last_results_are_kept() -> None:
     scan_carried[i] = before + x""".splitlines()
     )
     x = np.random.default_rng(0).integers(-9, 9, (3, 20)).astype(np.float32)
-    found = tw.compile(after, "interpreter")(src=x)
-    np.testing.assert_array_equal(found, np.cumsum(x, 1))
+    result = tw.compile(after, "interpreter")(src=x)
+    np.testing.assert_array_equal(result, np.cumsum(x, 1))
 
 
 @pytest.mark.parametrize(
@@ -60,9 +60,9 @@ def test_what_hands_on_something_else_is_refused(old: str, new: str) -> None:
 def test_scans_go_several_rows_at_a_time(rows: int, flags: str, algorithm: str) -> None:
     x = np.random.default_rng(0).integers(-9, 9, (rows, 70)).astype(np.float32)
     op = tw.scan(x.shape, algorithm, exclusive="E" in flags, reversed="R" in flags)
-    made = tw.compile(op, "x86:avx2", threads=2)
-    assert "scan_carried" in to_text(made.schedule.kernel)
-    np.testing.assert_array_equal(made(src=x), tw.compile(op, "interpreter")(src=x))
+    result = tw.compile(op, "x86:avx2", threads=2)
+    assert "scan_carried" in to_text(result.schedule.kernel)
+    np.testing.assert_array_equal(result(src=x), tw.compile(op, "interpreter")(src=x))
 
 
 def test_rows_that_share_a_set_of_the_cache_go_one_by_one() -> None:

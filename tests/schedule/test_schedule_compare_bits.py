@@ -71,7 +71,7 @@ kernel rows(in x: {stored}[{rows}, 3], inout y: f32[{rows}]):
         run(kernel, memory)
         results.append(memory["y"])
     np.testing.assert_array_equal(*results)
-    np.testing.assert_array_equal(*map(np.signbit, (np.nan_to_num(each) for each in results)))
+    np.testing.assert_array_equal(*map(np.signbit, (np.nan_to_num(result) for result in results)))
 
 
 @pytest.mark.parametrize("how", ["max", "min"])

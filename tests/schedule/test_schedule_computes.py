@@ -46,9 +46,9 @@ Step = Callable[[Kernel, Random], Kernel]
 
 
 def _loops(kernel: Kernel, r: Random, count: int) -> list[str]:
-    found = [s.var.name for s in walk_stmts(kernel.body) if isinstance(s, For)] or ["none"]
-    first = r.randrange(len(found))
-    return list(dict.fromkeys(found[first : first + count]))
+    result = [s.var.name for s in walk_stmts(kernel.body) if isinstance(s, For)] or ["none"]
+    first = r.randrange(len(result))
+    return list(dict.fromkeys(result[first : first + count]))
 
 
 def _loop(kernel: Kernel, r: Random) -> str:
@@ -202,11 +202,11 @@ def test_what_is_not_ready_says_so(transform: str, kind: str) -> None:
     text, compute, beyond = BEYOND[kind]
     kernel = parse_kernel(text)
     verify(kernel)
-    found = next(s for s in walk_stmts(kernel.body) if isinstance(s, Compute) and s.name == compute)
-    dims = [d.var.name for d in found.dims]
+    stmt = next(s for s in walk_stmts(kernel.body) if isinstance(s, Compute) and s.name == compute)
+    dims = [d.var.name for d in stmt.dims]
     refused = re.escape(f"{transform}: the compute '{compute}' has {beyond}")
     with pytest.raises(ScheduleError, match=refused):
-        REFUSING[transform](kernel, compute, dims, found.operands[0].var.name)
+        REFUSING[transform](kernel, compute, dims, stmt.operands[0].var.name)
 
 
 GATHERED = """
@@ -229,19 +229,19 @@ kernel gathered(in src: f32[4, 9], in place: s64[19], inout dst: f32[4]):
 )
 def test_what_cannot_be_widened(text: str, compute: str, message: str) -> None:
     kernel = parse_kernel(text)
-    found = next(s for s in walk_stmts(kernel.body) if isinstance(s, Compute) and s.name == compute)
+    stmt = next(s for s in walk_stmts(kernel.body) if isinstance(s, Compute) and s.name == compute)
     with pytest.raises(ScheduleError, match=f"rfactor: {message}"):
-        rfactor(kernel, compute, found.dims[1].var.name, 1, lanes=4)
+        rfactor(kernel, compute, stmt.dims[1].var.name, 1, lanes=4)
 
 
 @pytest.mark.parametrize(("text", "compute"), [(CASES["argmax"].text, "argmax"), (LIMITED, "sums")])
 def test_what_is_reduced_in_lanes(text: str, compute: str) -> None:
     kernel = parse_kernel(text)
-    found = next(s for s in walk_stmts(kernel.body) if isinstance(s, Compute) and s.name == compute)
-    wide = rfactor(kernel, compute, found.dims[-1].var.name, 1, lanes=4)
+    stmt = next(s for s in walk_stmts(kernel.body) if isinstance(s, Compute) and s.name == compute)
+    wide = rfactor(kernel, compute, stmt.dims[-1].var.name, 1, lanes=4)
     verify(wide)
     rng = Random(1)
-    given = {
+    values = {
         p.buffer.name: np.array(
             [rng.randrange(9) for _ in range(p.buffer.layout.extent)], p.buffer.dtype.numpy
         )
@@ -249,10 +249,10 @@ def test_what_is_reduced_in_lanes(text: str, compute: str) -> None:
     }
     results = []
     for each in (kernel, wide):
-        memory = {name: array.copy() for name, array in given.items()}
+        memory = {name: array.copy() for name, array in values.items()}
         interpret(each, memory)
         results.append(memory)
-    for name in given:
+    for name in values:
         np.testing.assert_array_equal(results[0][name], results[1][name])
 
 
@@ -320,9 +320,9 @@ def test_several_ordered_dims_keep_their_sequence(
     tiled = tile(kernel, "walk", sizes, order)
     wanted = run(kernel, arrays)
     for each in (tiled, lower_computes(tiled)):
-        given = run(each, arrays)
+        value = run(each, arrays)
         for name, values in wanted.items():
-            np.testing.assert_array_equal(given[name], values)
+            np.testing.assert_array_equal(value[name], values)
 
 
 @pytest.mark.parametrize(

@@ -34,8 +34,8 @@ def test_the_sum_is_divided() -> None:
         name: rng.uniform(1, 2, shape).astype(np.float32)
         for name, shape in (("p", (5, 9)), ("t", (5,)), ("v", (9, 3)))
     }
-    found, wanted = (tw.compile(each, "interpreter")(**arrays) for each in (after, before))
-    np.testing.assert_allclose(found, wanted, rtol=1e-5)
+    result, wanted = (tw.compile(each, "interpreter")(**arrays) for each in (after, before))
+    np.testing.assert_allclose(result, wanted, rtol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -74,9 +74,9 @@ def test_any_parts(n: int, parts: int, value: str, seed: int) -> None:
     after = divide_scan(scan(n, value), "scan", "k", min(n // 2, parts))
     choices = [-1.0, 1.0] if "*" in value else range(-9, 10)
     x = np.random.default_rng(seed).choice(choices, (3, n)).astype(np.float32)
-    found = tw.compile(after, "interpreter")(src=x)
+    result = tw.compile(after, "interpreter")(src=x)
     expected = VALUES[value](x, axis=1)
-    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(result, expected)
 
 
 def test_what_parts_begin_with_goes_in_parts_itself() -> None:
@@ -128,15 +128,15 @@ def test_few_rows_on_devices(shape: tuple[int, ...], axis: int, flags: str, algo
     """On work-items, and by the interpreter, which finds races."""
     op = tw.scan(shape, algorithm, axis=axis, exclusive="E" in flags, reversed="R" in flags)
     x = np.random.default_rng(0).integers(-9, 9, shape).astype(np.float32)
-    made = tw.compile(op, "spirv:gpu")
+    result = tw.compile(op, "spirv:gpu")
     expected = tw.compile(op, "interpreter")(src=x)
-    np.testing.assert_array_equal(made(src=x), expected)
-    found = np.zeros(x.size, np.float32)
-    run(made.schedule.kernel, {"src": x.ravel(), "dst": found})
-    np.testing.assert_array_equal(found.reshape(shape), expected)
+    np.testing.assert_array_equal(result(src=x), expected)
+    results = np.zeros(x.size, np.float32)
+    run(result.schedule.kernel, {"src": x.ravel(), "dst": results})
+    np.testing.assert_array_equal(results.reshape(shape), expected)
 
 
 def test_parts_share_a_workgroup_where_rows_are_enough() -> None:
     """Partial results of all parts had more shared memory than there is."""
-    made = tw.compile(tw.scan((64, 50257)), "spirv:gpu")
-    assert [(launch.groups, launch.items) for launch in made.module.launches] == [(64, 128)]
+    result = tw.compile(tw.scan((64, 50257)), "spirv:gpu")
+    assert [(launch.groups, launch.items) for launch in result.module.launches] == [(64, 128)]

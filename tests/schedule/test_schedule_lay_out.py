@@ -57,8 +57,8 @@ def test_elements_are_kept_in_another_order_and_a_wider_type() -> None:
     g = np.random.default_rng(0)
     x = g.standard_normal((4, 6)).astype(ml_dtypes.bfloat16)
     y = g.standard_normal((6, 5)).astype(ml_dtypes.bfloat16)
-    found = [tw.compile(each, "interpreter")(x=x, y=y) for each in (before, after)]
-    np.testing.assert_array_equal(*found)
+    result = [tw.compile(each, "interpreter")(x=x, y=y) for each in (before, after)]
+    np.testing.assert_array_equal(*result)
 
 
 @pytest.mark.parametrize(

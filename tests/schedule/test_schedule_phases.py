@@ -161,16 +161,16 @@ def test_refusals() -> None:
 @st.composite
 def sizes(draw: st.DrawFn) -> dict[str, int]:
     """A strided convolution of one or two spatial dims."""
-    found = {"mb": draw(st.integers(1, 2)), "ic": 2, "oc": draw(st.integers(1, 2))}
+    result = {"mb": draw(st.integers(1, 2)), "ic": 2, "oc": draw(st.integers(1, 2))}
     for axis in draw(st.sampled_from(["w", "hw"])):
-        found |= {
+        result |= {
             f"i{axis}": draw(st.integers(1, 9)),
             f"k{axis}": draw(st.integers(1, 5)),
             f"s{axis}": draw(st.integers(1, 5)),
             f"d{axis}": draw(st.integers(0, 3)),
             f"p{axis}": draw(st.integers(0, 3)),
         }
-    return found
+    return result
 
 
 # The phase along h decides the tap along w.
@@ -195,7 +195,7 @@ def test_the_same_sums(found: dict[str, int]) -> None:
         sizes = extents(find_compute(apart, MAIN))
         assert sizes[PHASE] <= found.get("sh", 1) * found["sw"]
         # What is left says which phases have taps at all.
-        assert {each.dim for each in congruences(find_compute(apart, MAIN))} <= {PHASE}
+        assert {congruence.dim for congruence in congruences(find_compute(apart, MAIN))} <= {PHASE}
 
 
 def test_loops_end_with_the_taps_of_what_is_named() -> None:
@@ -292,9 +292,9 @@ def _op(descriptor: str, words: str = "f32") -> Op:
 
 def _scheduled(op: Op, machine: Machine) -> tuple[WorkgroupConfig, dict[str, Kernel]]:
     op = op.resolved()
-    config, made = choose.choose(Start.of(op), machine)
+    config, result = choose.choose(Start.of(op), machine)
     assert isinstance(config, WorkgroupConfig)
-    return config, made.stages
+    return config, result.stages
 
 
 @pytest.mark.parametrize("machine", [nvidia.machine("sm_80"), spirv.machine("gpu")])

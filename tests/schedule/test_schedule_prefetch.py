@@ -86,8 +86,8 @@ def test_places_that_memory_has_are_those_of_an_iteration_that_there_is() -> Non
     [(512, ""), (1000000, "prefetch(&src[max(min(s64(indices[min(d0 + 2, 511)]), 999999), 0), ")],
 )
 def test_rows_of_tables_larger_than_the_caches_are_asked_for(rows: int, asked: str) -> None:
-    made = tw.compile(tw.gather(f"{rows}x768:512"), "x86:avx2", threads=2)
-    text = to_text(made.schedule.kernel)
+    result = tw.compile(tw.gather(f"{rows}x768:512"), "x86:avx2", threads=2)
+    text = to_text(result.schedule.kernel)
     assert ("prefetch" in text) == bool(asked) and asked in text
     assert "parallel for d0" in text
 

@@ -242,9 +242,9 @@ def test_what_transforms_make_has_names(
     step: Callable[[KernelSchedule], Results], parts: Mapping[str, str]
 ) -> None:
     schedule = KernelSchedule(parse_kernel(SUMS), check=True)
-    made = step(schedule)
-    assert made.parts == parts
-    assert all(map(schedule.has, made.parts.values()))
+    result = step(schedule)
+    assert result.parts == parts
+    assert all(map(schedule.has, result.parts.values()))
 
 
 def test_a_handle_is_not_unpacked() -> None:
@@ -460,8 +460,8 @@ def _leaves(wanted: Any) -> Iterator[Any]:
     if get_origin(wanted) is Literal:
         yield from map(type, get_args(wanted))
     elif get_args(wanted):
-        for each in get_args(wanted):
-            yield from _leaves(each)
+        for arg in get_args(wanted):
+            yield from _leaves(arg)
     else:
         yield wanted
 
@@ -479,6 +479,6 @@ def test_transforms_take_data() -> None:
 
 
 def test_numbers_that_python_does_not_write() -> None:
-    for given in (10**5000, {"i": 2.0, "j": 10**5000}):
+    for values in (10**5000, {"i": 2.0, "j": 10**5000}):
         with pytest.raises(ScheduleError, match="sizes=an integer of thousands of digits"):
-            _schedule().tile("twice", given)
+            _schedule().tile("twice", values)

@@ -36,8 +36,8 @@ def test_recipes_record_all_that_they_do() -> None:
     drawn = list(islice(schedule_replays.cases(seed), 6))
     assert len(drawn) == 6
     for target, case in drawn:
-        found = schedule_replays.fault(target, case)
-        assert found is None, f"seed {seed}: {target} {case.driver} {case.arguments()}: {found}"
+        result = schedule_replays.fault(target, case)
+        assert result is None, f"seed {seed}: {target} {case.driver} {case.arguments()}: {result}"
 
 
 @pytest.mark.parametrize("target", in_turns(3, schedule_replays.TARGETS))
@@ -45,7 +45,7 @@ def test_kernels_of_any_kind_are_recorded(target: str) -> None:
     where = find_target(target)
     for name, example in EXAMPLES.items():
         kernel = parse_kernel(textwrap.dedent(example.text).strip("\n"))
-        inputs = tuple(each.name for each in kernel.arrays if each.access == "in")
+        inputs = tuple(array.name for array in kernel.arrays if array.access == "in")
         start = Start(kernel, kernel, constant=inputs)
         _, scheduled = choose.choose(start, where.machine)
         assert schedule_replays.fault_of(scheduled, start, where) is None, name
@@ -105,14 +105,14 @@ def _mutated(rng: random.Random, text: str) -> str:
     for _ in range(rng.randint(1, 3)):
         at = rng.randrange(len(lines))
         pattern, others = (r'"\w+"', names) if rng.random() < 0.5 else (r"\b\d+\b", _NUMBERS)
-        found = list(re.finditer(pattern, lines[at]))
+        result = list(re.finditer(pattern, lines[at]))
         match rng.randrange(5):
             case 0 if len(lines) > 1:
                 del lines[at]
             case 1:
                 lines.insert(rng.randrange(len(lines)), lines[at])
-            case _ if found:
-                place = rng.choice(found)
+            case _ if result:
+                place = rng.choice(result)
                 new = rng.choice(others)
                 lines[at] = lines[at][: place.start()] + new + lines[at][place.end() :]
     return "\n".join(lines) + "\n"

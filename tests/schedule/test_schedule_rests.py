@@ -50,8 +50,8 @@ def test_a_known_number_of_tiles_ends_for_long_dims_too() -> None:
 
 def test_a_dim_that_cannot_be_longer_is_no_condition() -> None:
     kernel = tw.parse_kernel(ROWS)
-    made = partition(kernel, "i_o", longest={"j": 100})
-    assert to_text(made) == to_text(partition(kernel, "i_o"))
+    result = partition(kernel, "i_o", longest={"j": 100})
+    assert to_text(result) == to_text(partition(kernel, "i_o"))
 
 
 @pytest.mark.parametrize(

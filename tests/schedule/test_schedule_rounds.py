@@ -74,8 +74,8 @@ def _wrong(kernel: Kernel, findings: Findings | None = None, depth: int | None =
     a[:], b[:] = random.standard_normal(a.shape), random.standard_normal(b.shape)
     memory = {"a": a.ravel(), "b": b.ravel(), "c": c.ravel()}
     interpret.run(kernel, memory, findings=findings)
-    found = memory["c"].reshape(c.shape)
-    return float(np.abs(found - a[:, :depth].astype(np.float64) @ b[:depth]).max())
+    result = memory["c"].reshape(c.shape)
+    return float(np.abs(result - a[:, :depth].astype(np.float64) @ b[:depth]).max())
 
 
 # Tiles down and across, steps of each, workgroups.

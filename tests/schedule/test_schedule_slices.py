@@ -149,9 +149,9 @@ def test_slices_are_refused(
     text = SUMS
     for old, new in changes.items():
         text = text.replace(old, new)
-    given = {"compute": "main", "dim": "k", "parts": 3, **arguments}
+    values = {"compute": "main", "dim": "k", "parts": 3, **arguments}
     with pytest.raises(ScheduleError) as caught:
-        rfactor(_kernel(text), private=True, **given)
+        rfactor(_kernel(text), private=True, **values)
     assert message in str(caught.value)
     assert caught.value.cure and caught.value.where
 
@@ -172,7 +172,7 @@ def test_atomic_updates_are_no_race() -> None:
         kernel = _kernel(HISTOGRAM.format(mark=mark))
         findings = Findings()
         run(kernel, _memory(kernel), findings=findings)
-        assert sum(each.kind is FaultKind.RACE for each in findings) == races
+        assert sum(finding.kind is FaultKind.RACE for finding in findings) == races
     equal(_kernel(HISTOGRAM.format(mark="").replace("grid ", "")), kernel)
 
 
@@ -410,11 +410,11 @@ PAIRS = [(n, (n + shift) % len(WAYS)) for n in range(6) for shift in (0, 3)]
 def test_all_stages_compute_the_same(pair: tuple[int, int]) -> None:
     number, way = pair
     op = _problems()[number]
-    given = dict(WAYS[way])
-    if number == 5 and given.get("fill") == "async":
+    values = dict(WAYS[way])
+    if number == 5 and values.get("fill") == "async":
         # Its elements are converted on the way.
-        given["fill"], given["stages"] = "copy", 2
-    for report in check_op(op, MACHINE, "all", _config(op, **given), costs=False):
+        values["fill"], values["stages"] = "copy", 2
+    for report in check_op(op, MACHINE, "all", _config(op, **values), costs=False):
         assert not report.issues, report
 
 

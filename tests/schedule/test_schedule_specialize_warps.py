@@ -36,14 +36,14 @@ SWIZZLE = Swizzle(1, 2, 3)
 
 
 def _shared(text: str = TILED, **options: Any) -> Kernel:
-    given: dict[str, Any] = {
+    values: dict[str, Any] = {
         "layout": {"y": [("n", None), ("k", None), ("n", 8)]},
         "swizzle": {"x": SWIZZLE, "y": SWIZZLE},
         "by": {"x": CopyUnit(), "y": CopyUnit({"n": 8})},
         "shape": "box",
         **options,
     }
-    kernel = shared(parse_kernel(text), "main", ["x", "y"], "step", **given)
+    kernel = shared(parse_kernel(text), "main", ["x", "y"], "step", **values)
     verify(kernel)
     return kernel
 

@@ -260,8 +260,8 @@ def test_share_in_shorter_runs_where_masks_cut_longer_ones(limit: int, run: int)
     naive = _parse(DOTS.replace("k_o * 8 + k]", f"k_o * 8 + k | k_o * 8 + k < {limit}]"))
     kernel = shared(naive, "f", ["x"], at="k_o", by=Threads(8))
     equal(naive, kernel)
-    found = [n for n in (8, 4, 2) if f"element in {n})" in to_text(kernel)]
-    assert found == [run][: run > 1]
+    result = [n for n in (8, 4, 2) if f"element in {n})" in to_text(kernel)]
+    assert result == [run][: run > 1]
 
 
 def test_share_one_tensor_twice() -> None:

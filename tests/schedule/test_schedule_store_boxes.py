@@ -212,7 +212,7 @@ def test_refusals(name: str) -> None:
 
 def test_what_only_another_way_takes_is_refused() -> None:
     kernel = parse_kernel(TILED)
-    for given, text in (
+    for values, text in (
         ({"by": CopyUnit()}, "the copy unit has no instruction[^$]*CopyUnit"),
         ({"by": CopyUnit({}, UNIT.store), "at": "turn"}, r"at does not go with by=CopyUnit"),
         ({"by": Threads(), "swizzle": Swizzle(1, 2, 3)}, r"swizzle does not go with by=Threads"),
@@ -220,4 +220,4 @@ def test_what_only_another_way_takes_is_refused() -> None:
         ({}, "no loop is named in which 'store' accumulates[^$]*say `at` which"),
     ):
         with pytest.raises(ScheduleError, match=f"stage_result: {text}"):
-            stage_result(kernel, "store", **given)  # type: ignore[arg-type]
+            stage_result(kernel, "store", **values)  # type: ignore[arg-type]

@@ -53,12 +53,12 @@ def test_memory_that_begins_anywhere_is_written_right() -> None:
     schedule.store_non_temporally(["y"])
     target = find_target("x86:avx2")
     assert "movntps" in target.assembly(target.lower(run(schedule.kernel)))
-    made = tw.compile(schedule)
+    result = tw.compile(schedule)
     x = np.arange(64, dtype=np.float32)
     memory = aligned_memory(96, f32)
     for start in range(17):
         memory[:] = -1
-        made(x=x, y=memory[start : start + 64])
+        result(x=x, y=memory[start : start + 64])
         np.testing.assert_array_equal(memory[start : start + 64], x * 2)
         assert (memory[:start] == -1).all() and (memory[start + 64 :] == -1).all()
 
@@ -76,9 +76,9 @@ def test_stores_are_as_wide_as_addresses_allow(
 ) -> None:
     schedule = tw.Schedule(tw.parse_kernel(LOOPS.format(n=4096, lanes=lanes)), target)
     schedule.store_non_temporally(["y"])
-    made = find_target(target)
-    found = made.assembly(made.lower(run(schedule.kernel)))
-    assert set(re.findall(r"movnt\w+\t%([xyz]mm)", found)) == registers
+    result = find_target(target)
+    results = result.assembly(result.lower(run(schedule.kernel)))
+    assert set(re.findall(r"movnt\w+\t%([xyz]mm)", results)) == registers
 
 
 def test_what_is_stored_past_the_caches_is_read_a_page_ahead() -> None:
@@ -89,12 +89,14 @@ kernel add(in x: f32[4096], in z: f32[4096], out y: f32[4096]):
     vector for i in 64:
       stream y[64 * i_o + i] = x[64 * i_o + i] * x[64 * i_o + i] + z[64 * i_o + i]
 """
-    made = find_target("x86:avx512")
-    found = made.assembly(made.lower(run(tw.parse_kernel(text))))
-    wide = found[found.index("phase0.stream64:") : found.index("phase0.stream16:")]
+    target = find_target("x86:avx512")
+    result = target.assembly(target.lower(run(tw.parse_kernel(text))))
+    wide = result[result.index("phase0.stream64:") : result.index("phase0.stream16:")]
     asked = sorted(int(each) for each in re.findall(r"prefetcht0\t(\d+)\(", wide))
     assert asked == sorted([4096, 4160, 4224, 4288] * 2)
-    assert "prefetch" not in found[found.index("phase0.range:") : found.index("phase0.stream64:")]
+    assert (
+        "prefetch" not in result[result.index("phase0.range:") : result.index("phase0.stream64:")]
+    )
 
 
 @pytest.mark.parametrize(
@@ -107,14 +109,14 @@ kernel scale(in x: f32[{rows}, 4096], out y: f32[{rows}, 4096]):
   compute scale(i in {rows}, j in 4096):
     y[i, j] = {value}
 """
-    made = tw.compile(tw.parse_kernel(text), "x86:avx2")
-    assert ("stream y[" in to_text(made.schedule.kernel)) == streams
+    result = tw.compile(tw.parse_kernel(text), "x86:avx2")
+    assert ("stream y[" in to_text(result.schedule.kernel)) == streams
 
 
 @pytest.mark.parametrize(("rows", "streams"), [(64, False), (MANY, True)])
 def test_so_do_transposes(rows: int, streams: bool) -> None:
-    made = tw.compile(tw.transpose(f"{rows}x1024:1x0"), "x86:avx2")
-    assert ("stream dst[" in to_text(made.schedule.kernel)) == streams
+    result = tw.compile(tw.transpose(f"{rows}x1024:1x0"), "x86:avx2")
+    assert ("stream dst[" in to_text(result.schedule.kernel)) == streams
 
 
 def test_what_is_read_again_stays_in_the_caches() -> None:
@@ -125,5 +127,5 @@ kernel sums(in x: f32[4096, 4096], out y: f32[4096, 4096]):
     x = x[i, j]
     y[i, j] = before + x
 """
-    made = tw.compile(tw.parse_kernel(text), "x86:avx2")
-    assert "stream" not in to_text(made.schedule.kernel)
+    result = tw.compile(tw.parse_kernel(text), "x86:avx2")
+    assert "stream" not in to_text(result.schedule.kernel)

@@ -183,10 +183,10 @@ def test_shares_of_one_tile() -> None:
 
 def _shares(kernel: Kernel) -> list[tuple[int, int]]:
     """Where the share of each workgroup begins and ends."""
-    found = {s.var.name: s.value for s in walk_stmts(kernel.body) if isinstance(s, Let)}
+    result = {s.var.name: s.value for s in walk_stmts(kernel.body) if isinstance(s, Let)}
     (grid,) = (s for s in walk_stmts(kernel.body) if isinstance(s, For) and s.var.name == "group")
     numbers = [{var("group"): g} for g in range(int(evaluate(grid.extent, {})))]
-    return [(evaluate(found["begin"], n), evaluate(found["end"], n)) for n in numbers]
+    return [(evaluate(result["begin"], n), evaluate(result["end"], n)) for n in numbers]
 
 
 @pytest.mark.parametrize(("tiles", "steps"), [(1, 7), (2, 2), (3, 5), (7, 3), (4, 6), (2, 16)])
@@ -290,9 +290,9 @@ def test_the_transform_refuses(
     if new == "serial":
         text = text.replace("serial for", "for").replace("workgroup for", "for")
         message = "1 loops 'k' stand in 0 nests of workgroups"
-    given = {"loop": "k", "workgroups": 2, **arguments}
+    values = {"loop": "k", "workgroups": 2, **arguments}
     with pytest.raises(ScheduleError) as caught:
-        stream_k(_kernel(text), **given)
+        stream_k(_kernel(text), **values)
     assert message in str(caught.value)
     assert caught.value.cure and caught.value.where
 
@@ -340,11 +340,11 @@ def _config(op: Op, **given: Any) -> WorkgroupConfig:
 @pytest.mark.parametrize(("number", "machine"), in_turns(7, range(len(OPS)), [GPU, CPU]))
 def test_all_stages_compute_the_same(number: int, machine: Any) -> None:
     op = OPS[number]().resolved()
-    given = dict(WAYS[(number + 2 * (machine is CPU)) % len(WAYS)])
-    if number in (1, 6) and given.get("fill") == "async":
+    values = dict(WAYS[(number + 2 * (machine is CPU)) % len(WAYS)])
+    if number in (1, 6) and values.get("fill") == "async":
         # Their elements are converted on the way.
-        given |= {"fill": "copy", "stages": 2}
-    config = _config(op, **given)
+        values |= {"fill": "copy", "stages": 2}
+    config = _config(op, **values)
     assert "stream-k" in choose.schedule(Start.of(op), machine, config).stages
     for report in check_op(op, machine, "all", config, costs=False):
         assert not report.issues, report
@@ -390,14 +390,14 @@ def test_the_stages() -> None:
         fill="registers",
         stream_k=3,
     )
-    made = choose.schedule(Start.of(op), GPU, config)
-    stages = made.stages
+    result = choose.schedule(Start.of(op), GPU, config)
+    stages = result.stages
     assert "alloc acc_parts: f32[3, 2, 8, 4, 4, 8]" in str(stages["stream-k"])
     assert "if step + 1 < count:" in str(stages["pipelined"])
     names = [s.name for s in walk_stmts(stages["lowered"].body) if isinstance(s, Compute)]
     assert set(names) == {MAIN}
     # Whole vectors to and from the workspace, and one epilogue here and one there.
-    text = str(made.kernel)
+    text = str(result.kernel)
     assert text.count("dst[") == 2 and "vector for n in 4" in text
     assert text.count("grid for") == 2 and "grid for cut in 2" in text
 

@@ -241,13 +241,13 @@ TABLES |= {"five bits, times three"}
 @pytest.mark.parametrize("value", VALUES)
 def test_what_depends_on_few_bits_is_looked_up(value: str, lanes: int) -> None:
     kernel = kernel_of(LOOKED_UP.format(lanes=lanes, value=VALUES[value]))
-    made = tw.compile(kernel, "x86:avx512_bf16", threads=1)
-    assert ("permvar.hi" in made.source("llvm")) == (value in TABLES)
+    result = tw.compile(kernel, "x86:avx512_bf16", threads=1)
+    assert ("permvar.hi" in result.source("llvm")) == (value in TABLES)
     assert "permvar" not in tw.compile(kernel, "x86:avx2", threads=1).source("llvm")
     w = np.random.default_rng(lanes).integers(0, 65536, 96).astype(np.uint16)
     w[:8] = (0, 65535, 32768, 8, 15, 16, 4096, 61440)
     results = []
-    for each in (made, tw.compile(kernel, "interpreter")):
+    for each in (result, tw.compile(kernel, "interpreter")):
         if each.target.runs_here:
             y = np.zeros(96, bf16.numpy)
             each(w=w, y=y)

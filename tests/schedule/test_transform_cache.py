@@ -51,12 +51,12 @@ def test_arguments_that_print_alike_are_told_apart() -> None:
         1, True, 1.0, "1", None, [1], (1,), [], (), {}, {"a": 1, "b": 2}, {"b": 2, "a": 1},
         {"a": 1.0, "b": 2}, Threads(), Threads(1, 1), CopyUnit(), CopyUnit({"n": 1}),
     ]  # fmt: skip
-    keys = [Step.of("f", (each,), {}).key for each in arguments]
-    keys += [Step.of("f", (), {"x": each}).key for each in arguments]
+    keys = [Step.of("f", (argument,), {}).key for argument in arguments]
+    keys += [Step.of("f", (), {"x": argument}).key for argument in arguments]
     assert len(set(keys)) == len(keys)
     assert keys == [
-        *(Step.of("f", (each,), {}).key for each in arguments),
-        *(Step.of("f", (), {"x": each}).key for each in arguments),
+        *(Step.of("f", (argument,), {}).key for argument in arguments),
+        *(Step.of("f", (), {"x": argument}).key for argument in arguments),
     ]
 
 

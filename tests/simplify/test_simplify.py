@@ -337,15 +337,15 @@ def test_nothing_to_do_gives_the_same_object() -> None:
 @pytest.fixture
 def scopes(monkeypatch: pytest.MonkeyPatch) -> list[Expr]:
     """The conditions that are assumed while a test runs."""
-    found: list[Expr] = []
+    result: list[Expr] = []
     assumed = Facts.assume
 
     def counted(facts: Facts, condition: Expr, truth: bool = True) -> Facts:
-        found.append(condition)
+        result.append(condition)
         return assumed(facts, condition, truth)
 
     monkeypatch.setattr(Facts, "assume", counted)
-    return found
+    return result
 
 
 def test_a_chain_of_choices_is_simplified_once(scopes: list[Expr]) -> None:
@@ -372,8 +372,8 @@ def test_branches_in_branches_are_not_simplified_under_each_combination(
     below = binary("lt", var("x", f32), const(10.0, f32))
     other = unary("not", var("p", boolean))
     inner = select(binary("and", below, other), const(1.0, f32), const(2.0, f32))
-    found = simplify(select(below, inner, var("y", f32)))
-    assert found is simplify(
+    result = simplify(select(below, inner, var("y", f32)))
+    assert result is simplify(
         select(below, select(other, const(1.0, f32), const(2.0, f32)), var("y", f32))
     )
 

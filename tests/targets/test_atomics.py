@@ -51,16 +51,16 @@ def test_updates_tell_what_was_there(type_: str, op: str, target: str) -> None:
     y, z = start.copy(), np.empty(128, of)
     tw.compile(tw.parse_kernel(update(type_, op)), target)(at=at, x=x, y=y, z=z)
     for place in range(10):
-        given, found = x[at == place], z[at == place]
+        values, result = x[at == place], z[at == place]
         if op == "exchange":  # each value but the last is found by one
-            wanted = sorted([*given, start[place]])
-            assert sorted([*found, y[place]]) == wanted
+            wanted = sorted([*values, start[place]])
+            assert sorted([*result, y[place]]) == wanted
             continue
         total = start[place]
-        for each in given:
+        for each in values:
             total = OPERATORS[op](total, each)
         assert y[place] == total
-        pairs = list(zip(given.tolist(), found.tolist(), strict=True))
+        pairs = list(zip(values.tolist(), result.tolist(), strict=True))
         assert in_some_order(pairs, start[place].item(), OPERATORS[op])
 
 

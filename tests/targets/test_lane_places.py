@@ -156,12 +156,12 @@ def test_blocks_are_copied(type_: DType, block: int, lanes: int, mask: str) -> N
         wanted = {n: np.full(size, 7).astype(type_.numpy) for n in ("blocked", "dst")}
         run(kernel, {"src": source, **wanted})
         for target in targets():
-            found = {n: np.full(size, 7).astype(type_.numpy) for n in wanted}
+            result = {n: np.full(size, 7).astype(type_.numpy) for n in wanted}
             module = target.lower(kernel)
             code = Code(target, target.assemble(module), abi_of(kernel, module))
-            code.run([a.ctypes.data for a in (source, found["blocked"], found["dst"])], 1)
+            code.run([a.ctypes.data for a in (source, result["blocked"], result["dst"])], 1)
             for name, array in wanted.items():
-                np.testing.assert_array_equal(found[name], array, err_msg=f"{name} {target.name}")
+                np.testing.assert_array_equal(result[name], array, err_msg=f"{name} {target.name}")
 
 
 def test_a_block_is_one_access() -> None:

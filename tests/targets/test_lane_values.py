@@ -55,11 +55,11 @@ def check(body: str, type_: DType) -> None:
     wanted = {"src": source, "dst": np.full(size, 7).astype(type_.numpy)}
     run(kernel, wanted)
     for target in targets():
-        found = np.full(size, 7).astype(type_.numpy)
+        result = np.full(size, 7).astype(type_.numpy)
         module = target.lower(kernel)
         code = Code(target, target.assemble(module), abi_of(kernel, module))
-        code.run([around[GUARD:-GUARD].ctypes.data, found.ctypes.data], 1)
-        np.testing.assert_array_equal(found, wanted["dst"], err_msg=target.name)
+        code.run([around[GUARD:-GUARD].ctypes.data, result.ctypes.data], 1)
+        np.testing.assert_array_equal(result, wanted["dst"], err_msg=target.name)
 
 
 @pytest.mark.parametrize(

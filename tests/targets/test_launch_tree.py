@@ -131,11 +131,11 @@ def kernel_for(text: str, target: str) -> Kernel:
 
 
 def compiled(kernel: Kernel, target: str) -> tuple[Any, Abi, bytes]:
-    found = find_target(target)
-    module = found.lower(kernel)
+    result = find_target(target)
+    module = result.lower(kernel)
     abi = abi_of(kernel, module)
     assert Abi.from_json(json.loads(json.dumps(abi.as_json()))) == abi
-    return found, abi, found.assemble(module)
+    return result, abi, result.assemble(module)
 
 
 def passed(kernel: Kernel, given: Mapping[str, Any]) -> list[Any]:
@@ -155,13 +155,13 @@ def runs_or_skips(target: str) -> None:
 def same(text: str, target: str, *calls: Mapping[str, Any], times: int = 2) -> list[Any]:
     """Each call gives what the interpreter gives, twice, also bound; returns the last results."""
     kernel = kernel_for(text, target)
-    found, abi, binary = compiled(kernel, target)
+    result, abi, binary = compiled(kernel, target)
     runs_or_skips(target)
-    program = found.load(binary, abi)
+    program = result.load(binary, abi)
     results = []
-    for given in calls:
-        expected, call, bound = ({n: np.copy(v) for n, v in given.items()} for _ in range(3))
-        for name, value in given.items():
+    for values in calls:
+        expected, call, bound = ({n: np.copy(v) for n, v in values.items()} for _ in range(3))
+        for name, value in values.items():
             if not isinstance(value, np.ndarray):
                 expected[name] = call[name] = bound[name] = value
         run_bound = program.bound(passed(kernel, bound), 2)
@@ -169,7 +169,7 @@ def same(text: str, target: str, *calls: Mapping[str, Any], times: int = 2) -> l
             run(kernel, expected)
             program.run(passed(kernel, call), 2)
             run_bound()
-        for name, value in given.items():
+        for name, value in values.items():
             if isinstance(value, np.ndarray):
                 np.testing.assert_array_equal(call[name], expected[name], err_msg=name)
                 np.testing.assert_array_equal(bound[name], expected[name], err_msg=name)
@@ -184,20 +184,20 @@ def numbers(*shape: int, seed: int = 1) -> Any:
 @pytest.mark.parametrize("target", RUNNING)
 def test_newton_inside_of_a_launch(target: str) -> None:
     a = np.array([0.25, 1, 2, 3, 100, 1e6, 7, 49], np.float32)
-    (found,) = same(NEWTON_INSIDE, target, {"a": a, "root": np.zeros(8, np.float32)})
-    np.testing.assert_allclose(found["root"], np.sqrt(a), rtol=2e-6)
+    (result,) = same(NEWTON_INSIDE, target, {"a": a, "root": np.zeros(8, np.float32)})
+    np.testing.assert_allclose(result["root"], np.sqrt(a), rtol=2e-6)
 
 
 @pytest.mark.parametrize("target", RUNNING)
 def test_newton_around_launches_stops_by_data(target: str) -> None:
     a = np.linspace(1, 1000, 64).astype(np.float32)
-    given = {"a": a, "root": np.zeros(64, np.float32), "count": np.zeros(1, np.int32)}
+    values = {"a": a, "root": np.zeros(64, np.float32), "count": np.zeros(1, np.int32)}
     kernel = kernel_for(NEWTON_AROUND, target)
-    found, abi, binary = compiled(kernel, target)
+    result, abi, binary = compiled(kernel, target)
     runs_or_skips(target)
-    found.load(binary, abi).run(passed(kernel, given), 2)
-    np.testing.assert_allclose(given["root"], np.sqrt(a), rtol=1e-5)
-    assert 5 < given["count"][0] < 20
+    result.load(binary, abi).run(passed(kernel, values), 2)
+    np.testing.assert_allclose(values["root"], np.sqrt(a), rtol=1e-5)
+    assert 5 < values["count"][0] < 20
 
 
 @pytest.mark.parametrize("target", RUNNING)
@@ -337,14 +337,14 @@ def test_text_is_read_back() -> None:
 def test_devices_with_memory_of_their_own() -> None:
     need_device("spirv")
     target = find_target("spirv")
-    for text, given in (
+    for text, values in (
         (NEWTON_AROUND, {"a": np.linspace(1, 9, 64).astype(np.float32)}),
         (SYMBOLS, {"m": 3, "n": 5, "a": numbers(15)}),
         (SYMBOLS, {"m": 20, "n": 30, "a": numbers(600)}),
     ):
         kernel = kernel_for(text, "spirv")
         _, abi, binary = compiled(kernel, "spirv")
-        arrays = dict(given)
+        arrays = dict(values)
         for param in kernel.arrays:
             size = 600 if text is SYMBOLS else 64
             arrays.setdefault(param.name, np.zeros(size, param.dtype.numpy))
@@ -377,13 +377,13 @@ def test_random_loops_that_end_are_compiled() -> None:
         seen += 1
         kernel = run_passes(lower_computes(naive))
         expected = {p.name: np.full(p.buffer.layout.extent, 3, p.dtype.numpy) for p in naive.arrays}
-        given = {name: array.copy() for name, array in expected.items()}
+        values = {name: array.copy() for name, array in expected.items()}
         run(naive, expected)
         module = target.lower(kernel)
         abi = abi_of(kernel, module)
-        target.load(target.assemble(module), abi).run(passed(kernel, given), 1)
+        target.load(target.assemble(module), abi).run(passed(kernel, values), 1)
         for name, array in expected.items():
-            np.testing.assert_array_equal(given[name], array, err_msg=f"{seed} {name}")
+            np.testing.assert_array_equal(values[name], array, err_msg=f"{seed} {name}")
     assert seen > 5
 
 
@@ -404,5 +404,5 @@ def test_memory_inside_of_a_loop_is_found_by_its_variable(target: str) -> None:
 def test_control_around_nothing() -> None:
     kernel = "kernel k(inout a: f32[4]):\n  for t in 3:\n    if a[t] < 1.0:\n      pass\n"
     for target in KINDS:
-        found = find_target(target)
-        assert found.lower(parse_kernel(kernel)).steps == ()
+        result = find_target(target)
+        assert result.lower(parse_kernel(kernel)).steps == ()

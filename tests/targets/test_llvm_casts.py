@@ -113,10 +113,10 @@ def test_frequent_casts_stay_in_vectors(source: DType, to: DType) -> None:
 def test_bf16_is_rounded_by_an_instruction_without_branches(lanes: int) -> None:
     dialect = dialect_for(x86_target("avx512_bf16").machine)
     text = module_text(lambda w, a: emit_cast(w, a[0], bf16), (f32,), bf16, lanes, dialect)
-    found = assembly(text, "cooperlake")
+    result = assembly(text, "cooperlake")
     parts = -(-lanes // 16)
-    assert found.count("\tvfpclassps\t") == found.count("\tvcvtneps2bf16\t") == parts
-    assert "kortest" not in found and "vpsrld" not in found
+    assert result.count("\tvfpclassps\t") == result.count("\tvcvtneps2bf16\t") == parts
+    assert "kortest" not in result and "vpsrld" not in result
 
 
 @pytest.mark.parametrize("lanes", [4, 8, 16])

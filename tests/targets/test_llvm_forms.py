@@ -51,20 +51,20 @@ _PREFIXES = {"neg": "-", "not": "not "}
 def _values(dtype: DType) -> list[tuple[DType, str]]:
     """What is computed, each with its type: of arrays, of numbers that LLVM sees only late, after
     it has made operations of what the machine has, and of what is the same in all lanes."""
-    found: list[tuple[DType, str]] = []
+    result: list[tuple[DType, str]] = []
     for x, y in (("a[i]", "b[i]"), ("late[i % 4]", "b[i]"), ("late[i % 4]", "late[0]")):
         for op in BINARY:
             if dtype.kind in KINDS[op]:
                 text = f"{x} {_SIGNS[op]} {y}" if op in _SIGNS else f"{op}({x}, {y})"
-                found.append((boolean if op in COMPARISONS else dtype, text))
+                result.append((boolean if op in COMPARISONS else dtype, text))
         for op in UNARY:
             if dtype.kind in KINDS[op]:
                 text = f"{_PREFIXES[op]}{x}" if op in _PREFIXES else f"{op}({x})"
-                found.append((dtype, text))
-        found += [(to, f"{to}({x})") for to in COMPUTED if to is not dtype]
-        found.append((dtype, f"select(c[i], {x}, {y})"))
-        found.append((dtype, f"select(c[0], {x}, {y})"))
-    return found
+                result.append((dtype, text))
+        result += [(to, f"{to}({x})") for to in COMPUTED if to is not dtype]
+        result.append((dtype, f"select(c[i], {x}, {y})"))
+        result.append((dtype, f"select(c[0], {x}, {y})"))
+    return result
 
 
 def kernel_of(dtype: DType, width: int, values: Sequence[tuple[DType, str]]) -> Kernel:
@@ -89,11 +89,11 @@ def kernel_of(dtype: DType, width: int, values: Sequence[tuple[DType, str]]) -> 
 def test_llvm_takes_it(target: str, width: int, dtype: DType) -> None:
     if target.startswith("spirv") and width > 16:
         width = width % 13 + 2  # it has no wider ones
-    found, values = find_target(target), _values(dtype)
+    result, values = find_target(target), _values(dtype)
     assert len(values) > 5
     for first in range(0, len(values), _AT_ONCE):
         kernel = kernel_of(dtype, width, values[first : first + _AT_ONCE])
-        assert found.assemble(_lowered(found, kernel), True)
+        assert result.assemble(_lowered(result, kernel), True)
 
 
 def _lowered(target: Target, kernel: Kernel) -> Module:

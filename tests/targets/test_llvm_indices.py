@@ -49,16 +49,16 @@ def body(*lines: str, params: str = "inout x: s32[64]") -> str:
 
 def arithmetic(text: str) -> list[str]:
     """The instructions on integers, without names: operation, flags and type."""
-    found = []
+    result = []
     for line in lowered(text).text.splitlines():
         words = line.replace(",", "").split()
         if len(words) > 3 and words[1] == "=":
             kept = [w for w in words[2:] if not w.startswith("%") and not w.lstrip("-").isdigit()]
             if kept[0] in ("add", "sub", "mul", "udiv", "urem", "sdiv", "srem", "and", "lshr"):
-                found.append(" ".join(kept))
+                result.append(" ".join(kept))
             elif kept[0] in ("phi", "icmp", "zext", "sext", "trunc"):
-                found.append(" ".join(kept[: 3 if kept[0] == "icmp" else 2]))
-    return found
+                result.append(" ".join(kept[: 3 if kept[0] == "icmp" else 2]))
+    return result
 
 
 def test_work_items_and_loops_have_32_bits() -> None:
@@ -69,27 +69,27 @@ def test_work_items_and_loops_have_32_bits() -> None:
         "      if i + l < 30:",
         "        x[(g * 7 + i + l) // 3 % 5] = s32(1)",
     )
-    found = arithmetic(text)
-    assert found.count("udiv i32") == 1
-    assert found.count("urem i32") == 1
-    assert found.count("phi i32") == 1
-    assert found.count("icmp slt i32") == 2
-    assert "add nuw nsw i32" in found
+    result = arithmetic(text)
+    assert result.count("udiv i32") == 1
+    assert result.count("urem i32") == 1
+    assert result.count("phi i32") == 1
+    assert result.count("icmp slt i32") == 2
+    assert "add nuw nsw i32" in result
     # Only the distance in bytes is of 64 bits.
-    assert [each for each in found if "64" in each] == ["mul i64"]
-    assert found.count("zext i32") == 1
+    assert [each for each in result if "64" in each] == ["mul i64"]
+    assert result.count("zext i32") == 1
 
 
 @pytest.mark.parametrize(("extent", "type_"), [(LIMIT - 1, "i32"), (LIMIT, "i64"), (2**40, "i64")])
 def test_the_least_loop_that_needs_64_bits(extent: int, type_: str) -> None:
-    found = arithmetic(body(f"for i in {extent}:", "  x[i % 64] = s32(i % 7)"))
-    assert f"phi {type_}" in found
-    assert f"icmp slt {type_}" in found
+    result = arithmetic(body(f"for i in {extent}:", "  x[i % 64] = s32(i % 7)"))
+    assert f"phi {type_}" in result
+    assert f"icmp slt {type_}" in result
 
 
 def test_a_large_tensor() -> None:
     """2^34 elements: each index fits, their distance does not."""
-    found = arithmetic(
+    result = arithmetic(
         body(
             "grid for g in 65536:",
             "  lane for l in 256:",
@@ -99,11 +99,11 @@ def test_a_large_tensor() -> None:
         )
     )
     distances = ["zext i32", "mul i64"] * 2
-    assert found == [*distances, "phi i32", "phi ptr", "add nsw i32", "icmp slt i32"]
+    assert result == [*distances, "phi i32", "phi ptr", "add nsw i32", "icmp slt i32"]
 
 
 def test_what_is_computed_of_indices_may_not_fit() -> None:
-    found = arithmetic(
+    result = arithmetic(
         body(
             "grid for g in 65536:",
             "  lane for l in 256:",
@@ -111,11 +111,11 @@ def test_what_is_computed_of_indices_may_not_fit() -> None:
         )
     )
     # g * 65536 reaches 2^32; its remainder fits again.
-    assert "mul i64" in found
-    assert "add i64" in found
-    assert "udiv i64" in found
-    assert "trunc i64" in found
-    assert {each for each in found if "32" in each} == {"mul nuw nsw i32", "and i32", "zext i32"}
+    assert "mul i64" in result
+    assert "add i64" in result
+    assert "udiv i64" in result
+    assert "trunc i64" in result
+    assert {each for each in result if "32" in each} == {"mul nuw nsw i32", "and i32", "zext i32"}
 
 
 def test_what_may_be_negative_is_divided_with_a_correction() -> None:
@@ -128,14 +128,14 @@ def test_what_may_be_negative_is_divided_with_a_correction() -> None:
 
 
 def test_indices_from_memory_have_64_bits() -> None:
-    found = arithmetic(
+    result = arithmetic(
         body(
             "lane for l in 16:",
             "  x[(at[l] + 1) % 64] = s32(1)",
             params="inout x: s32[64], in at: s64[16]",
         )
     )
-    assert "add i64" in found
+    assert "add i64" in result
     small = arithmetic(
         body(
             "lane for l in 16:",
@@ -179,13 +179,13 @@ def _expression(r: random.Random, depth: int) -> Expr:
 def _expressions(r: random.Random, count: int) -> list[str]:
     """Those that stay far from the limits of 64 bits, which is what indices do."""
     facts = Facts.empty().loop(var("g"), const(3)).loop(var("l"), const(32))
-    found: list[str] = []
-    while len(found) < count:
+    result: list[str] = []
+    while len(result) < count:
         expr = _expression(r, r.choice([1, 2, 3]))
         ranges = [facts.bounds(part) for part in walk(expr) if part.type is s64]
         if all(intervals.is_within(each, (-(2**62), 2**62)) for each in ranges):
-            found.append(to_text(expr))
-    return found
+            result.append(to_text(expr))
+    return result
 
 
 @pytest.mark.parametrize("loop", ["lane for l in 32", "for l in 32", "vector for l in 16"])
@@ -210,12 +210,12 @@ def test_results_around_the_limits(target: str, loop: str) -> None:
     verify(kernel)
     wanted = {"x": np.zeros(len(texts) * 3 * lanes, np.int64)}
     run(kernel, wanted)
-    made = np.zeros_like(wanted["x"])
+    result = np.zeros_like(wanted["x"])
     where = find_target(target)
     module = where.lower(kernel)
-    Code(where, where.assemble(module), abi_of(kernel, module)).run([made.ctypes.data], 1)
+    Code(where, where.assemble(module), abi_of(kernel, module)).run([result.ctypes.data], 1)
     for number, (got, right) in enumerate(
-        zip(made.reshape(len(texts), -1), wanted["x"].reshape(len(texts), -1), strict=True)
+        zip(result.reshape(len(texts), -1), wanted["x"].reshape(len(texts), -1), strict=True)
     ):
         np.testing.assert_array_equal(got, right, err_msg=texts[number])
 
@@ -236,13 +236,13 @@ kernel gather(in index: s32[8], in table: f32[16], inout dst: f32[8]):
         "table": np.arange(16, dtype=np.float32),
         "dst": np.zeros(8, np.float32),
     }
-    made = {name: array.copy() for name, array in arrays.items()}
+    result = {name: array.copy() for name, array in arrays.items()}
     run(kernel, arrays)
     where = find_target("x86")
     module = where.lower(kernel)
     code = Code(where, where.assemble(module), abi_of(kernel, module))
-    code.run([array.ctypes.data for array in made.values()], 1)
-    np.testing.assert_array_equal(made["dst"], arrays["dst"])
+    code.run([array.ctypes.data for array in result.values()], 1)
+    np.testing.assert_array_equal(result["dst"], arrays["dst"])
 
 
 def test_vectors_of_indices_are_compared_in_32_bits_where_they_fit() -> None:
@@ -255,8 +255,8 @@ kernel rows(n: s64 in 0..MOST, in x: f32[n], out y: f32[n]):
         y[i_o*8 + i] = x[i_o*8 + i | i_o*8 + i < n] + 1.0
 """
     for most, fits in ((4096, True), (2**40, False)):
-        made = tw.compile(parse_kernel(text.replace("MOST", str(most))), "x86:avx2", threads=1)
-        compared = re.findall(r"icmp slt <8 x i(\d+)>", made.source("llvm"))
+        result = tw.compile(parse_kernel(text.replace("MOST", str(most))), "x86:avx2", threads=1)
+        compared = re.findall(r"icmp slt <8 x i(\d+)>", result.source("llvm"))
         assert compared and ("64" not in compared) == fits
         x = np.arange(13, dtype=np.float32)
-        np.testing.assert_array_equal(made(x=x), x + 1)
+        np.testing.assert_array_equal(result(x=x), x + 1)

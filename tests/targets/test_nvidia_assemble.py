@@ -52,12 +52,12 @@ def test_every_capability_is_assembled(level: str) -> None:
     ptxas = find_ptxas(level)
     if ptxas is None:
         pytest.skip(f"no ptxas here knows {level}")
-    made = run_ptxas(ptxas, to_ptx(lowered(TURN, level).text, level), level)
-    assert made.cubin.startswith(b"\x7fELF")
-    (usage,) = made.usage
+    result = run_ptxas(ptxas, to_ptx(lowered(TURN, level).text, level), level)
+    assert result.cubin.startswith(b"\x7fELF")
+    (usage,) = result.usage
     assert (usage.entry, usage.spilled, usage.stack) == ("turn_0", 0, 0)
     assert 8 <= usage.registers <= 64
-    assert made.remarks == ()
+    assert result.remarks == ()
 
 
 @needs_ptxas
@@ -102,10 +102,10 @@ def test_what_it_says_is_read(tmp_path: Path) -> None:
     ]
     lines = "\n".join(f'echo "{line}" >&2' for line in said)
     path = _script(tmp_path, f'{lines}\nwhile [ "$1" != -o ]; do shift; done\necho made > $2\n')
-    made = run_ptxas(Ptxas(path, (13, 0)), "", "sm_90a")
-    assert made.cubin == b"made\n"
-    assert made.usage == (Usage("one", 255, 16, 32), Usage("two", 12, 0, 0))
-    assert made.remarks == (said[1],)
+    result = run_ptxas(Ptxas(path, (13, 0)), "", "sm_90a")
+    assert result.cubin == b"made\n"
+    assert result.usage == (Usage("one", 255, 16, 32), Usage("two", 12, 0, 0))
+    assert result.remarks == (said[1],)
 
 
 def test_a_program_that_does_not_run() -> None:
@@ -116,8 +116,8 @@ def test_a_program_that_does_not_run() -> None:
 def test_the_program_has_to_know_the_capability(monkeypatch: pytest.MonkeyPatch) -> None:
     old, new = Ptxas("old", (12, 4)), Ptxas("new", (13, 0))
     monkeypatch.setattr(program, "assemblers", lambda: (old, new))
-    found = {level: find_ptxas(level) for level in nvidia.LEVELS}
-    assert found == {**dict.fromkeys(nvidia.LEVELS, new), "sm_70": old}
+    result = {level: find_ptxas(level) for level in nvidia.LEVELS}
+    assert result == {**dict.fromkeys(nvidia.LEVELS, new), "sm_70": old}
     monkeypatch.setattr(program, "assemblers", lambda: (old,))
     assert find_ptxas("sm_100a") is None
 

@@ -92,7 +92,7 @@ Tensor.__module__ = "torch"
 
 @pytest.fixture
 def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
-    made = Driver()
+    result = Driver()
     entered: list[Any] = []
 
     @contextmanager
@@ -108,8 +108,8 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
     )
     torch = SimpleNamespace(float32=np.float32, cuda=cuda, is_grad_enabled=lambda: True)
     monkeypatch.setitem(sys.modules, "torch", torch)
-    with standing_in(monkeypatch, made):
-        yield made
+    with standing_in(monkeypatch, result):
+        yield result
 
 
 def compiled(driver: Driver, tag: str = "ab") -> CompiledKernel:
@@ -146,8 +146,8 @@ def data() -> tuple[np.ndarray[Any, Any], ...]:
 
 
 def copies(driver: Driver) -> list[str]:
-    found = driver.named("cuMemcpyHtoDAsync", "cuMemcpyDtoHAsync")
-    return [call[0][8:12] for call in found]
+    result = driver.named("cuMemcpyHtoDAsync", "cuMemcpyDtoHAsync")
+    return [call[0][8:12] for call in result]
 
 
 def streams(driver: Driver) -> set[Any]:
@@ -532,9 +532,9 @@ def test_arrays_of_bf16() -> None:
             dlpack._Versioned.from_address(address).tensor.code = 4
             return capsule
 
-    found = describe_resident(Both(array), "x", 5)
-    assert found is not None
-    assert (found.info.dtype, found.device, found.stream, found.waiting) == (bf16, 0, None, 5)
+    result = describe_resident(Both(array), "x", 5)
+    assert result is not None
+    assert (result.info.dtype, result.device, result.stream, result.waiting) == (bf16, 0, None, 5)
     with pytest.raises(ArgumentError, match="unknown type"):
         describe_resident(Interface(array, typestr="<V2"), "x")
 
@@ -545,8 +545,8 @@ def test_an_interface_that_its_library_refuses() -> None:
         def __cuda_array_interface__(self) -> Any:
             raise RuntimeError("not for this type")
 
-    found = describe_resident(Refusing(aligned((4,), np.float32)), "x")
-    assert found is not None and found.waiting == 1
+    result = describe_resident(Refusing(aligned((4,), np.float32)), "x")
+    assert result is not None and result.waiting == 1
 
 
 def test_tensors_without_memory(driver: Driver) -> None:

@@ -62,8 +62,8 @@ LEVELS = ("sm_70", "sm_80", "sm_90a")
 def scheduled(words: str, level: str) -> tuple[Config, tuple[Kernel, ...]]:
     """The default config, and the kernels that a target gets: the main one first."""
     op: Op = case(words).op().resolved()
-    config, made = choose.choose(Start.of(op), nvidia.machine(level))
-    return config, tuple(run(kernel) for kernel in (made.kernel, *made.packed.values()))
+    config, result = choose.choose(Start.of(op), nvidia.machine(level))
+    return config, tuple(run(kernel) for kernel in (result.kernel, *result.packed.values()))
 
 
 @pytest.mark.parametrize(("words", "level"), in_turns(7, CASES, LEVELS))
@@ -132,9 +132,9 @@ def test_workgroups_of_a_cluster_copy_a_row_of_pixels_each() -> None:
     types = tuple(dtype(name) for name in ("u8", "s8", "s32"))
     op: Op = Case(problem, types, ("nhwc", "any", "nhwc")).op().resolved()
     machine = nvidia.machine("sm_90a")
-    config, made = choose.choose(Start.of(op), machine)
+    config, result = choose.choose(Start.of(op), machine)
     assert isinstance(config, WorkgroupConfig) and config.order.cluster
-    ptx = to_ptx(lower_launches(run(made.kernel), machine).text, "sm_90a")
+    ptx = to_ptx(lower_launches(run(result.kernel), machine).text, "sm_90a")
     assert "multicast::cluster" in ptx
     assembled(ptx, "sm_90a")
 
@@ -153,8 +153,8 @@ def test_large_products_are_persistent(size: int) -> None:
     ptx = to_ptx(module.text, "sm_90a")
     assert ptx.count("setmaxnreg.dec.sync.aligned.u32 24;") == 1
     assert ptx.count("setmaxnreg.inc.sync.aligned.u32 240;") == 1
-    made = assembled(ptx, "sm_90a")
-    assert made is None or [each.registers for each in made.usage] == [168]
+    result = assembled(ptx, "sm_90a")
+    assert result is None or [each.registers for each in result.usage] == [168]
 
 
 EPILOGUES: dict[str, list[Any]] = {
@@ -168,11 +168,11 @@ EPILOGUES: dict[str, list[Any]] = {
 def test_epilogues_leave_room_for_sums(name: str, types: str) -> None:
     machine = nvidia.machine("sm_90a")
     op = tw.matmul("8192x8192:8192x8192", dtype=types, epilogue=EPILOGUES[name]).resolved()
-    config, made = choose.choose(Start.of(op), machine)
+    config, result = choose.choose(Start.of(op), machine)
     assert isinstance(config, WorkgroupConfig) and config.order.persistent
     # Two elements' constants and coefficients of the error function, of a whole tile at a time.
     spilled = 72 if name == "computed" else 0
-    assembled(to_ptx(lower_launches(run(made.kernel), machine).text, "sm_90a"), "sm_90a", spilled)
+    assembled(to_ptx(lower_launches(run(result.kernel), machine).text, "sm_90a"), "sm_90a", spilled)
 
 
 # Small forms of the problems at the edges, on each generation's instructions.

@@ -67,15 +67,15 @@ class Lines:
             self.values[operands[0]] = operands[1][-1]
             return
         buffer, start = self._place(operands[-1])
-        for i, each in enumerate(operands[:-1]):
+        for i, operand in enumerate(operands[:-1]):
             part = self.memory[buffer][start + 4 * i : start + 4 * i + 4]
-            self.values[each] = int.from_bytes(part, "little")
+            self.values[operand] = int.from_bytes(part, "little")
 
     def _st(self, name: str, operands: list[str]) -> None:
         buffer, start = self._place(operands[0])
         size = int(name[-2:]) // 8
-        for each in operands[1:]:
-            code = int(self.values[each]) % (1 << 8 * size)
+        for operand in operands[1:]:
+            code = int(self.values[operand]) % (1 << 8 * size)
             self.memory[buffer][start : start + size] = code.to_bytes(size, "little")
             start += size
 
@@ -85,14 +85,14 @@ class Lines:
 
     def _cvt(self, name: str, operands: list[str]) -> None:
         target, *sources = operands
-        values = [self.values[each] for each in sources]
+        values = [self.values[source] for source in sources]
         if name == "cvt.u64.u32":
             self.values[target] = values[0]
             return
         # No other form: none that flushes subnormals, or ends at the greatest number.
         pair = name == f"cvt.rn.{self.to}x2.f32"
         assert pair or name == f"cvt.rn.{self.to}.f32"
-        codes = [self._rounded(each) for each in values]
+        codes = [self._rounded(value) for value in values]
         self.values[target] = codes[0] << 16 | codes[1] if pair else codes[0]
 
     def _rounded(self, code: int) -> int:
@@ -101,7 +101,7 @@ class Lines:
 
     def _mov(self, name: str, operands: list[str]) -> None:
         assert name == "mov.b32"
-        low, high = (self.values.get(each, 0) for each in operands[1:])
+        low, high = (self.values.get(operand, 0) for operand in operands[1:])
         self.values[operands[0]] = low | high << 16
 
     def _ret(self, name: str, operands: list[str]) -> None:

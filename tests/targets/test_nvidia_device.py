@@ -46,10 +46,10 @@ def value_at(place: int) -> int:
 
 @pytest.fixture
 def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
-    made = Driver()
-    made.kernels |= {"k_0": doubled, "k_1": doubled}
-    with standing_in(monkeypatch, made):
-        yield made
+    result = Driver()
+    result.kernels |= {"k_0": doubled, "k_1": doubled}
+    with standing_in(monkeypatch, result):
+        yield result
 
 
 # What one driver leaves to the next.
@@ -189,9 +189,9 @@ def program(binary: bytes = BINARY, abi: Abi = ABI) -> KernelProgram:
 
 def test_a_call(driver: Driver) -> None:
     x, y = ((ctypes.c_float * 4)(1, 2, 3, 4) for _ in range(2))
-    made = program()
+    result = program()
     for count in (1, 2):
-        made.run([ctypes.addressof(x), ctypes.addressof(y)], 1)
+        result.run([ctypes.addressof(x), ctypes.addressof(y)], 1)
         assert list(y) == [(1 + 2 * count) * value for value in (1, 2, 3, 4)]
     launches = [call[1:9] for call in driver.calls if call[0] == "cuLaunchKernel"][:2]
     assert launches == [("k_0", 3, 1, 1, 32, 1, 1, 100), ("k_1", 1, 1, 1, 64, 1, 1, 50_000)]
@@ -210,7 +210,7 @@ def test_a_call(driver: Driver) -> None:
     # Only the second launch is above what every launch may have.
     allowed = [call[1:] for call in driver.calls if call[0] == "cuFuncSetAttribute"]
     assert allowed == [("k_1", "CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES", 50_000)]
-    bound = made.bound([ctypes.addressof(x), ctypes.addressof(y)], 1)
+    bound = result.bound([ctypes.addressof(x), ctypes.addressof(y)], 1)
     bound()
     assert list(y) == [7, 14, 21, 28]
     assert len(driver.named("cuMemAlloc")) == 3
@@ -241,11 +241,11 @@ def test_the_driver_assembles_what_the_cubin_is_not_for(driver: Driver) -> None:
 
 
 def test_a_device_that_fails(driver: Driver) -> None:
-    made = program()
+    result = program()
     driver.failing["cuStreamSynchronize"] = Status.CUDA_ERROR_ILLEGAL_ADDRESS
     x = (ctypes.c_float * 4)()
     with pytest.raises(DeviceError) as raised:
-        made.run([ctypes.addressof(x)] * 2, 1)
+        result.run([ctypes.addressof(x)] * 2, 1)
     assert "k failed on Some GPU" in str(raised.value)
     assert "x: f32[4], y: f32[4]" in str(raised.value)
     assert "CUDA_ERROR_ILLEGAL_ADDRESS" in str(raised.value)
@@ -253,7 +253,7 @@ def test_a_device_that_fails(driver: Driver) -> None:
     assert not driver.memory
     # The stream of a call that failed is not used again.
     driver.failing = {}
-    made.run([ctypes.addressof(x)] * 2, 1)
+    result.run([ctypes.addressof(x)] * 2, 1)
     assert len(driver.named("cuStreamCreate")) == 2
 
 
@@ -273,11 +273,11 @@ def test_a_device_that_fails(driver: Driver) -> None:
 def test_what_to_do_about_an_error(
     driver: Driver, function: str, status: Status, cure: str
 ) -> None:
-    made = program()
+    result = program()
     driver.failing[function] = status
     x = (ctypes.c_float * 4)()
     with pytest.raises(DeviceError) as raised:
-        made.run([ctypes.addressof(x)] * 2, 1)
+        result.run([ctypes.addressof(x)] * 2, 1)
     assert f"why: {function}: {status.name}" in str(raised.value)
     assert f"cure: {cure}" in str(raised.value)
     assert not driver.memory
@@ -290,7 +290,7 @@ def test_workgroups_that_are_too_large(driver: Driver) -> None:
 
 
 def test_the_child_of_a_fork(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = program()
+    result = program()
     monkeypatch.setattr(here.os, "getpid", lambda: -1)
     with pytest.raises(DeviceError, match="CUDA was in use when this process was forked"):
-        made.run([], 1)
+        result.run([], 1)

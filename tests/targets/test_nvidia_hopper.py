@@ -148,7 +148,7 @@ def test_what_it_becomes(form: dict[str, str]) -> None:
     turned = "1" if form is ALONG_N else "0"
     products = re.findall(r"wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 .*", ptx)
     assert len(products) == 4
-    assert all(each.endswith(f"adds, 1, 1, 0, {turned};") for each in products)
+    assert all(product.endswith(f"adds, 1, 1, 0, {turned};") for product in products)
     for each, count in {
         "cp.async.bulk.tensor.2d.shared::cluster.global.tile": 2,
         "cp.async.bulk.tensor.2d.global.shared::cta.tile": 1,

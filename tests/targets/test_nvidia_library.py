@@ -23,22 +23,22 @@ from tilewright.targets.program import Abi, Parameter, Placement
 
 @pytest.fixture
 def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
-    with standing_in(monkeypatch, Driver()) as made:
-        yield made
+    with standing_in(monkeypatch, Driver()) as result:
+        yield result
 
 
 def test_the_real_library_has_what_is_asked_for(driver: Driver) -> None:
     """Each function with as many arguments, each constant and each structure's fields."""
     real = pytest.importorskip("cuda.bindings.driver", reason="cuda-bindings is not installed")
-    made = program()
-    made.run_placed([0x1000, 0x2000, 0x3000], EVERYWHERE)
-    made.run_placed([0x1000, 0x2000, 0x3000], Placement((True,) * 3, None, (7,)))
-    made.bound_placed([0x1000, 0x2000, 0x3000], Placement((True,) * 3, 7, (8,)))()
-    made.memory(16)
+    result = program()
+    result.run_placed([0x1000, 0x2000, 0x3000], EVERYWHERE)
+    result.run_placed([0x1000, 0x2000, 0x3000], Placement((True,) * 3, None, (7,)))
+    result.bound_placed([0x1000, 0x2000, 0x3000], Placement((True,) * 3, 7, (8,)))()
+    result.memory(16)
     x, y = ((ctypes.c_uint8 * 512)() for _ in range(2))
     host = Abi("k", (Parameter("x", u8, (16,), "in", 16), Parameter("y", u8, (16,), "out", 16)), ())
     program(host).run([ctypes.addressof(x), ctypes.addressof(y)], 1)
-    del made
+    del result
     for name, *arguments in driver.calls:
         signature = getattr(real, name).__doc__.partition(")")[0].partition("(")[2]
         assert len(arguments) == len([each for each in signature.split(",") if each.strip()]), name
@@ -47,8 +47,8 @@ def test_the_real_library_has_what_is_asked_for(driver: Driver) -> None:
     assert {"cuMemFree", "cuStreamDestroy", "cuModuleUnload", "cuGetProcAddress"} <= asked
     for name, value in vars(Driver).items():
         if isinstance(value, SimpleNamespace):
-            found = getattr(real, name)
-            assert {key: int(getattr(found, key)) for key in vars(value)} == vars(value)
+            results = getattr(real, name)
+            assert {key: int(getattr(results, key)) for key in vars(value)} == vars(value)
     kinds = {
         "CU_EVENT": real.CUevent_flags,
         "CU_STREAM": real.CUstream_flags,
@@ -58,7 +58,7 @@ def test_the_real_library_has_what_is_asked_for(driver: Driver) -> None:
         "CU_GET": real.CUdriverProcAddress_flags,
     }
     words = {each for call in driver.calls for each in call if isinstance(each, str)}
-    constants = {each for each in words if each.startswith("CU_")}
+    constants = {word for word in words if word.startswith("CU_")}
     assert len(constants) >= 10
     for constant in constants:
         kind = next(kind for prefix, kind in kinds.items() if constant.startswith(prefix))

@@ -159,8 +159,8 @@ COPY = """kernel k(in x: {dtype}[{size}], out y: {dtype}[64]):
 def copied(dtype: str, *lines: str, size: int = 64) -> list[str]:
     """The bytes of each asynchronous copy."""
     text = "\n".join("      " + line for line in lines)
-    found = ptx(COPY.format(dtype=dtype, size=size, lines=text))
-    return re.findall(r"cp\.async\.c[ag]\.shared\.global \S+ \S+ (\d+)[,;]", found)
+    result = ptx(COPY.format(dtype=dtype, size=size, lines=text))
+    return re.findall(r"cp\.async\.c[ag]\.shared\.global \S+ \S+ (\d+)[,;]", result)
 
 
 def test_how_much_is_copied_at_a_time() -> None:
@@ -182,7 +182,7 @@ def test_how_much_is_copied_at_a_time() -> None:
 
 
 def test_a_lane_that_is_off_copies_nothing() -> None:
-    found = ptx(
+    result = ptx(
         COPY.format(
             dtype="f32",
             size=64,
@@ -190,8 +190,8 @@ def test_a_lane_that_is_off_copies_nothing() -> None:
             "          copy_async(&s[l * 4 + i], &x[l * 4 + i])",
         )
     )
-    assert len(re.findall(r"cp\.async\.ca\.shared\.global \S+ \S+ 4;", found)) == 4
-    assert len(re.findall(r"@%p\d+ bra", found)) >= 3
+    assert len(re.findall(r"cp\.async\.ca\.shared\.global \S+ \S+ 4;", result)) == 4
+    assert len(re.findall(r"@%p\d+ bra", result)) >= 3
 
 
 def test_atomics_and_barriers() -> None:

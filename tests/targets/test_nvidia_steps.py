@@ -72,10 +72,10 @@ def halve(place: Place) -> None:
 
 @pytest.fixture
 def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
-    made = Driver()
-    made.kernels |= {"add": add, "test": check, "halve": halve}
-    with standing_in(monkeypatch, made):
-        yield made
+    result = Driver()
+    result.kernels |= {"add": add, "test": check, "halve": halve}
+    with standing_in(monkeypatch, result):
+        yield result
 
 
 def expected(x: Any, alpha: float) -> Any:

@@ -48,12 +48,12 @@ def _lines(level: str, direction: str, half: int) -> list[str]:
 
 def test_all_combinations_occur() -> None:
     for level in LEVELS:
-        found = [
+        result = [
             [line for each in DIRECTIONS for line in _lines(level, each, half)[1:]]
             for half in HALVES
         ]
-        assert sum(map(len, found)) == len(catalog.load("tails").problems)
-        assert all(len(lines) >= len(COMBINATIONS) for lines in found)
+        assert sum(map(len, result)) == len(catalog.load("tails").problems)
+        assert all(len(lines) >= len(COMBINATIONS) for lines in result)
 
 
 @pytest.mark.parametrize(("half", "level", "direction"), in_turns(9, HALVES, LEVELS, DIRECTIONS))

@@ -114,10 +114,10 @@ def pcg(x: int) -> int:
 def test_hashes(way: str, lines: tuple[str, ...]) -> None:
     kernel = kernel_of(way, "in src: u32[], out dst: u32[]", *lines)
     arrays = arrays_of(kernel)
-    found = check(way, kernel, arrays)["dst"]
+    result = check(way, kernel, arrays)["dst"]
     if lines is PCG:
-        assert found.tolist() == [pcg(int(x)) for x in arrays["src"]]
-    assert len(set(found.tolist())) > 100
+        assert result.tolist() == [pcg(int(x)) for x in arrays["src"]]
+    assert len(set(result.tolist())) > 100
 
 
 @pytest.mark.parametrize("lines", [PCG, MIX], ids=["pcg", "mix"])
@@ -173,8 +173,8 @@ def test_the_least_number_by_minus_one_wraps(way: str) -> None:
         arrays = arrays_of(kernel)
         arrays["a"][:] = type_.lowest
         arrays["b"][:] = -1
-        found = check(way, kernel, arrays)
-        assert (found["q"] == type_.lowest).all() and (found["r"] == 0).all()
+        result = check(way, kernel, arrays)
+        assert (result["q"] == type_.lowest).all() and (result["r"] == 0).all()
 
 
 @pytest.mark.parametrize("way", WAY_PARAMETERS)
@@ -184,8 +184,8 @@ def test_the_least_number_by_a_known_negative_one(way: str) -> None:
         kernel = kernel_of(way, params, f"q[n] = a[n] // {type_}(-3)", f"r[n] = a[n] % {type_}(-3)")
         arrays = arrays_of(kernel)
         arrays["a"][:] = type_.lowest
-        found = check(way, kernel, arrays)
-        assert (found["q"] == type_.lowest // -3).all() and (found["r"] == -2).all()
+        result = check(way, kernel, arrays)
+        assert (result["q"] == type_.lowest // -3).all() and (result["r"] == -2).all()
 
 
 @pytest.mark.parametrize("way", WAY_PARAMETERS)
@@ -219,10 +219,10 @@ def test_bit_casts(way: str, type_: DType) -> None:
         f"n[n] = bitcast({type_}, u{bits}({_nan_bits(type_)})) == x[n]",
     )
     arrays = arrays_of(kernel)
-    found = check(way, kernel, arrays)
+    result = check(way, kernel, arrays)
     # Moved, not computed on: the bits of NaNs stay what they are, too.
-    assert found["u"].tobytes() == arrays["x"].tobytes() == found["s"].tobytes()
-    assert not found["n"].any()
+    assert result["u"].tobytes() == arrays["x"].tobytes() == result["s"].tobytes()
+    assert not result["n"].any()
 
 
 def _nan_bits(type_: DType) -> int:
@@ -260,8 +260,8 @@ def test_nan_and_zeros(way: str, type_: DType) -> None:
     with np.errstate(all="ignore"):
         for name, column in zip("ab", zip(*pairs, strict=True), strict=True):
             arrays[name][: len(pairs)] = np.array(column).astype(type_.numpy)
-    found = check(way, kernel, arrays)
-    known = {name: array.astype(np.float64) for name, array in found.items()}
+    result = check(way, kernel, arrays)
+    known = {name: array.astype(np.float64) for name, array in result.items()}
     a, b = known["a"], known["b"]
     unknown = np.isnan(a) | np.isnan(b)
     assert np.isnan(known["v"]).all()
@@ -269,7 +269,7 @@ def test_nan_and_zeros(way: str, type_: DType) -> None:
         assert (np.isnan(known[name]) == unknown).all()
         zeros = (a == 0) & (b == 0) & (np.signbit(a) != np.signbit(b))
         assert zeros.any() and (np.signbit(known[name][zeros]) == sign).all()
-    assert (found["c"][unknown] == 8 + 16).all()
+    assert (result["c"][unknown] == 8 + 16).all()
 
 
 @pytest.mark.parametrize("way", WAY_PARAMETERS)
@@ -287,9 +287,9 @@ def test_products_and_sums_round_separately(way: str, type_: str) -> None:
     for name in "ab":
         arrays[name][:] = generator.normal(size=SIZE)
     arrays["c"][:] = -(arrays["a"] * arrays["b"])
-    found = check(way, kernel, arrays)
+    result = check(way, kernel, arrays)
     # A fused operation would give what the product's rounding cut off.
-    assert (found["x"] == 0).all()
+    assert (result["x"] == 0).all()
 
 
 @pytest.mark.parametrize("target", ["x86", *DEVICES])
@@ -397,10 +397,10 @@ kernel k(in x: f32[64, 8], inout y: f32[64]):
     generator = np.random.default_rng(0)
     x = np.where(generator.integers(0, 4, (64, 8)) == 0, -0.0, 0.0).astype(np.float32)
     y = np.where(generator.integers(0, 4, 64) == 0, -0.0, 0.0).astype(np.float32)
-    found = interpreted(kernel, {"x": x.ravel(), "y": y})["y"]
+    result = interpreted(kernel, {"x": x.ravel(), "y": y})["y"]
     signs = np.signbit(np.column_stack((x, y)))
     wanted = signs.any(axis=1) if combiner == "min" else signs.all(axis=1)
-    np.testing.assert_array_equal(np.signbit(found), wanted)
+    np.testing.assert_array_equal(np.signbit(result), wanted)
 
 
 def test_an_index_by_a_name_that_differs_by_lane() -> None:

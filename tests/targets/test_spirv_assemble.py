@@ -158,17 +158,17 @@ def test_an_interrupt_is_not_for_the_emitter(fresh: ChildProcess) -> None:
 def test_from_several_threads() -> None:
     texts = [ir(f"t{n}", n + 1) for n in range(4)]
     wanted = [assemble(text) for text in texts]
-    found: list[list[bytes]] = [[] for _ in texts]
+    result: list[list[bytes]] = [[] for _ in texts]
 
     def work(number: int) -> None:
-        found[number] = [assemble(texts[number]) for _ in range(5)]
+        result[number] = [assemble(texts[number]) for _ in range(5)]
 
     threads = [threading.Thread(target=work, args=(n,)) for n in range(len(texts))]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert found == [[code] * 5 for code in wanted]
+    assert result == [[code] * 5 for code in wanted]
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")

@@ -73,11 +73,11 @@ ABI = Abi(
 def looked_anew() -> Iterator[None]:
     """Forgets which devices there are, before and after."""
     caches = (opencl.devices, targets._target)
-    for each in caches:
-        each.cache_clear()
+    for cache in caches:
+        cache.cache_clear()
     yield
-    for each in caches:
-        each.cache_clear()
+    for cache in caches:
+        cache.cache_clear()
 
 
 @pytest.fixture
@@ -360,9 +360,9 @@ def test_arrays_that_stay_where_they_are(own_cache: Path, monkeypatch: pytest.Mo
         ):
             kernel = tw.compile(op, target="spirv:gpu", threads=1)
             host = tw.compile(op, target="x86", threads=1)
-            given = inputs(kernel)
-            wanted = host(**packed(host, {name: a.copy("K") for name, a in given.items()}))
-            np.testing.assert_array_equal(kernel(**packed(kernel, given)), wanted)
+            values = inputs(kernel)
+            wanted = host(**packed(host, {name: a.copy("K") for name, a in values.items()}))
+            np.testing.assert_array_equal(kernel(**packed(kernel, values)), wanted)
     finally:
         targets._target.cache_clear()
 

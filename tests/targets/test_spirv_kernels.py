@@ -165,13 +165,13 @@ def _histogram(given: Arrays) -> Arrays:
 
 
 KERNELS: dict[str, tuple[str, Reference]] = {
-    "turn": (TURN, lambda given: {"dst": given["src"].T}),
-    "swizzled": (SWIZZLED, lambda given: {"dst": given["src"].transpose(0, 2, 1)}),
-    "tree": (TREE, lambda given: {"y": given["x"].sum(axis=1)}),
+    "turn": (TURN, lambda values: {"dst": values["src"].T}),
+    "swizzled": (SWIZZLED, lambda values: {"dst": values["src"].transpose(0, 2, 1)}),
+    "tree": (TREE, lambda values: {"y": values["x"].sum(axis=1)}),
     "steps": (STEPS, _steps),
     "nests": (NESTS, _nests),
     "histogram": (HISTOGRAM, _histogram),
-    "parts": (PARTS, lambda given: {"y": given["x"].sum(axis=1)}),
+    "parts": (PARTS, lambda values: {"y": values["x"].sum(axis=1)}),
 }
 
 
@@ -197,9 +197,9 @@ def test_a_kernel(name: str, target: str) -> None:
     text, reference = KERNELS[name]
     kernel = parse_kernel(text)
     verify(kernel)
-    given = _filled(kernel)
-    wanted = reference(given)
-    memory = {p.name: pack(p.buffer, given[p.name]) for p in kernel.params}
+    value = _filled(kernel)
+    wanted = reference(value)
+    memory = {p.name: pack(p.buffer, value[p.name]) for p in kernel.params}
     results = [p.buffer for p in kernel.params if p.name in wanted]
     interpreted = {n: a.copy() for n, a in memory.items()}
     run(kernel, interpreted)
@@ -230,15 +230,15 @@ kernel squares(in x: {shape}, out y: {shape}):
         vector for j in {lanes}:
           y[b, i, u * {lanes} + j] = s[i, u * {lanes} + j]
 """)
-    made = tw.compile(kernel, "spirv:cpu")
-    assert "addrspace(3)" not in made.source("llvm")
+    result = tw.compile(kernel, "spirv:cpu")
+    assert "addrspace(3)" not in result.source("llvm")
     x = (
         np.random.default_rng(0)
         .integers(-9, 9, (3, 8, 4 * lanes))
         .astype(kernel.arrays[0].dtype.numpy)
     )
     y = np.zeros_like(x)
-    made(x=x, y=y)
+    result(x=x, y=y)
     np.testing.assert_array_equal(y, x * x)
 
 
@@ -260,10 +260,10 @@ def test_numbers_that_are_cut_and_widened() -> None:
     )
     x = np.arange(7, dtype=np.int64) * 0x1234_5678_9ABC - 5
     k = -98765
-    found = tw.compile(kernel, target="spirv")(x=x, k=k)
-    np.testing.assert_array_equal(found["a"], (k & 0xFFFF) + (x & 0xFFFF))
-    np.testing.assert_array_equal(found["b"], (x & 0xFF) + (k & 0xFF))
-    np.testing.assert_array_equal(found["c"], (x & 0xFF) * (k & 0xFF) >> 8)
+    result = tw.compile(kernel, target="spirv")(x=x, k=k)
+    np.testing.assert_array_equal(result["a"], (k & 0xFFFF) + (x & 0xFFFF))
+    np.testing.assert_array_equal(result["b"], (x & 0xFF) + (k & 0xFF))
+    np.testing.assert_array_equal(result["c"], (x & 0xFF) * (k & 0xFF) >> 8)
 
 
 def test_an_integer_of_a_small_negative_number_is_no_negative_zero() -> None:

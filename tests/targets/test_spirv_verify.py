@@ -107,8 +107,8 @@ def test_every_combination_occurs() -> None:
     for target in TARGETS:
         for half in HALVES:
             lines = [line for each in DIRECTIONS for line in _lines(target, each, half)[1:]]
-            found = {tuple(line.split()[:3]) for line in lines}
-            assert len(found) == len(TYPES) * len(TAGS)
+            result = {tuple(line.split()[:3]) for line in lines}
+            assert len(result) == len(TYPES) * len(TAGS)
             assert len(lines) >= 35
 
 
@@ -118,6 +118,6 @@ def test_build(tilewright: Command, own_cache: Path, tmp_path: Path) -> None:
     assert tilewright(*built).code == 0
     modules = sorted(tmp_path.glob("*.spv"))
     assert modules
-    for each in modules:
-        subprocess.run(["spirv-val", str(each)], check=True)
+    for module in modules:
+        subprocess.run(["spirv-val", str(module)], check=True)
     assert "local memory" in next(tmp_path.glob("*.md")).read_text()

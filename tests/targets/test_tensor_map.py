@@ -127,8 +127,8 @@ EVERYWHERE = Placement((True,) * 3, 7)
 
 @pytest.fixture
 def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
-    with standing_in(monkeypatch, Driver()) as made:
-        yield made
+    with standing_in(monkeypatch, Driver()) as result:
+        yield result
 
 
 def program(abi: Abi = ABI) -> KernelProgram:
@@ -155,8 +155,8 @@ def test_what_a_launch_takes(driver: Driver) -> None:
         return lambda value: seen.update({name: [value(i) for i in range(count)]})
 
     driver.kernels |= {"k_0": see("k_0", 6), "k_1": see("k_1", 5)}
-    made = program()
-    made.run_placed([0x1000, 0x2000, 0x3000], EVERYWHERE)
+    result = program()
+    result.run_placed([0x1000, 0x2000, 0x3000], EVERYWHERE)
     tiled, images, work = driver.maps
     # bf16 and f16; strides of one less; no interleave, 128-byte swizzle and promotion, zeros.
     assert (tiled["type"], tiled["address"]) == (9, 0x1000)
@@ -182,13 +182,13 @@ def test_what_a_launch_takes(driver: Driver) -> None:
 
 
 def test_maps_are_made_once_for_a_pointer(driver: Driver) -> None:
-    made = program(replace(ABI, workspaces=(), launches=ABI.launches[:1]))
+    result = program(replace(ABI, workspaces=(), launches=ABI.launches[:1]))
     for first in (0x1000, 0x1000, 0x4000, 0x1000):
-        made.run_placed([first, 0x2000, 0x3000], EVERYWHERE)
+        result.run_placed([first, 0x2000, 0x3000], EVERYWHERE)
     assert [each["address"] for each in driver.maps] == [0x1000, 0x2000, 0x4000]
     for number in range(100):
-        made.run_placed([0x10000 + 256 * number, 0x2000, 0x3000], EVERYWHERE)
-    kept = [len(encoded._encoded) for _, encoded in made._launchers[0]._maps]
+        result.run_placed([0x10000 + 256 * number, 0x2000, 0x3000], EVERYWHERE)
+    kept = [len(encoded._encoded) for _, encoded in result._launchers[0]._maps]
     assert kept == [38, 1]
 
 

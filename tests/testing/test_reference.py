@@ -201,8 +201,8 @@ def test_reductions() -> None:
         np.testing.assert_allclose(got[0, 0], value, rtol=1e-14)
     np.testing.assert_allclose(reduced((2, 1), "sum"), [[2.0], [-1.5]])
     lengths = ReduceProblem((2, 3), (2, 1), algorithm="norm_lp_sum", p=2)
-    found = lengths.answers({"src": x}, Direction.FWD_D)["dst"].value
-    np.testing.assert_allclose(found, [[14**0.5], [52.25**0.5]], rtol=1e-14)
+    result = lengths.answers({"src": x}, Direction.FWD_D)["dst"].value
+    np.testing.assert_allclose(result, [[14**0.5], [52.25**0.5]], rtol=1e-14)
 
 
 def test_eltwise_against_torch() -> None:

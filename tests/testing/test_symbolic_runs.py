@@ -184,6 +184,6 @@ def test_parallel_loops_of_open_extents(threads: int, known: int) -> None:
     kernel = tw.compile(parse_kernel(text), "x86", threads=threads)
     for rows, m, n in ((3, 5, 4), (1, 1, 1), (4, 1, 7), (1, 9, 1), (2, 0, 3)):
         shape = (rows, m, 2, n) if known == 2 else (rows, m, n, 2)
-        found = kernel(l=rows, m=m, n=n, c=np.ones(shape, np.int64))
-        digits = sum(each * 10 ** (3 - place) for place, each in enumerate(np.indices(shape)))
-        np.testing.assert_array_equal(found, digits + 1)
+        result = kernel(l=rows, m=m, n=n, c=np.ones(shape, np.int64))
+        digits = sum(index * 10 ** (3 - place) for place, index in enumerate(np.indices(shape)))
+        np.testing.assert_array_equal(result, digits + 1)

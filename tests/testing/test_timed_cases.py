@@ -42,7 +42,7 @@ def test_sizes() -> None:
     moved = []
     for case in timed_cases(200, 0):
         arrays = request_of(case.what).signature().at(case.numbers)
-        moved.append(sum(math.prod(each.buffer.shape) * each.dtype.bytes for each in arrays))
+        moved.append(sum(math.prod(array.buffer.shape) * array.dtype.bytes for array in arrays))
     assert sum(size < 2**15 for size in moved) > 10
     assert sum(2**15 < size < 2**20 for size in moved) > 40
     assert sum(2**20 < size < 2**25 for size in moved) > 40

@@ -57,8 +57,10 @@ def test_what_is_documented_of_narrow_types(target: str) -> None:
     )
     arrays = {"a": np.ones(16, np.int64)}
     arrays |= {f"y{n}": np.zeros(16, dtype(each).numpy) for n, each in enumerate(types)}
-    found = interpreted(kernel, arrays) if target == "interpreter" else _ran(kernel, arrays, target)
-    assert [int(found[f"y{n}"][3]) for n in range(len(CASES))] == list(CASES.values())
+    result = (
+        interpreted(kernel, arrays) if target == "interpreter" else _ran(kernel, arrays, target)
+    )
+    assert [int(result[f"y{n}"][3]) for n in range(len(CASES))] == list(CASES.values())
 
 
 def _ran(kernel: Kernel, arrays: dict[str, np.ndarray], name: str) -> dict[str, np.ndarray]:
@@ -80,8 +82,8 @@ def test_conversions_are_exact_fractions_rounded_once(source: DType) -> None:
     values = codes.view(source.numpy)
     assert values.size and len(COMPUTED) > 9
     for target in COMPUTED:
-        found = np.atleast_1d(convert(values, source, target))
-        for code, value in zip(codes.tolist(), found, strict=True):
+        result = np.atleast_1d(convert(values, source, target))
+        for code, value in zip(codes.tolist(), result, strict=True):
             wanted = converted(with_bits(code, source), target)
             got = float(value) if target.is_float else value.item()
             assert got == wanted or (got != got and wanted != wanted), (source, code, target)
@@ -96,9 +98,9 @@ def test_rounding_is_to_even_and_once() -> None:
     for target in (*NARROW, tf32):
         results = convert(wide, f64, target)
         assert results.size == 600
-        for value, found in zip(wide.tolist(), results, strict=True):
+        for value, result in zip(wide.tolist(), results, strict=True):
             wanted = converted(value, target)
-            assert float(found) == wanted or (math.isnan(wanted) and math.isnan(float(found)))
+            assert float(result) == wanted or (math.isnan(wanted) and math.isnan(float(result)))
 
 
 @pytest.mark.parametrize("type_", [t for t in COMPUTED if t.is_float], ids=str)
@@ -126,8 +128,8 @@ def test_a_wrong_conversion_is_found(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def wrong(value: object, type: DType) -> object:
-        found = converted(value, type)  # type: ignore[arg-type]  # a scalar
-        return 1 if type.is_integer and value != value else found  # NaN
+        result = converted(value, type)  # type: ignore[arg-type]  # a scalar
+        return 1 if type.is_integer and value != value else result  # NaN
 
     monkeypatch.setattr("plain_values.converted", wrong)
     assert value_runs.main(["--target", "interpreter", "--count", "20", "--here"]) == 0

@@ -417,8 +417,10 @@ def test_a_zero_point_adds_to_the_bound() -> None:
 
 def test_an_error_is_one_line() -> None:
     """Why it is one may be a text of another package's, of many lines."""
-    found = verdict_of(lambda: _raise(UnsupportedError("not\nthere", why="said\n\n==> elsewhere")))
-    assert (found.status, found.reason) == (Status.SKIPPED, "not there: said ==> elsewhere")
+    verdict = verdict_of(
+        lambda: _raise(UnsupportedError("not\nthere", why="said\n\n==> elsewhere"))
+    )
+    assert (verdict.status, verdict.reason) == (Status.SKIPPED, "not there: said ==> elsewhere")
 
 
 def _raise(error: Exception) -> Any:
@@ -430,7 +432,7 @@ def test_a_second_opinion_of_an_infinity_is_no_number() -> None:
     opinion = SecondOpinion("numpy", lambda _: {"y": exact})
     assert opinion.fault({}, {"y": exact + np.float32(1e-6)}) is None
     for place, value in ((0, 5.0), (1, np.inf), (2, 0.0), (3, np.inf)):
-        found = exact.copy()
-        found[place] = value
-        fault = opinion.fault({}, {"y": found})
+        result = exact.copy()
+        result[place] = value
+        fault = opinion.fault({}, {"y": result})
         assert fault is not None and f"({place},)" in fault

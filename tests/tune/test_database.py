@@ -488,9 +488,9 @@ def test_file_systems_of_networks(path: str, kind: str, monkeypatch: pytest.Monk
 def test_on_a_network(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def mode() -> str:
         connection = sqlite3.connect(path)
-        (found,) = connection.execute("PRAGMA journal_mode").fetchone()
+        (result,) = connection.execute("PRAGMA journal_mode").fetchone()
         connection.close()
-        return str(found)
+        return str(result)
 
     store(path, row("A()"))
     assert mode() == "wal"

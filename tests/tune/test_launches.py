@@ -77,9 +77,9 @@ def test_points_are_built_checked_and_called(
     """By other processes, which have no function; against the interpreter, or the first guess."""
     if not interpreted:
         monkeypatch.setattr(module, "_MOST_INTERPRETED", 1)
-    made = _subject(tmp_path)
-    subject = pickle.loads(pickle.dumps(made))
-    assert subject == made and hash(subject) == hash(made)
+    result = _subject(tmp_path)
+    subject = pickle.loads(pickle.dumps(result))
+    assert subject == result and hash(subject) == hash(result)
     assert subject.title == "partial by 128 work-items"
     assert subject.default() == _config()
     for point in (subject.default(), _config(LOCAL=32, TERMS=8)):

@@ -72,7 +72,7 @@ def campaign(
     with Database(path) as database:
         measuring = Measuring(seconds=0.02)
         searches = [
-            Search(each, database, maker_of(strategy), measuring, trials) for each in subjects
+            Search(subject, database, maker_of(strategy), measuring, trials) for subject in subjects
         ]
         yield Campaign(searches, executor or Here(), 2, Budget(trials=trials))
 

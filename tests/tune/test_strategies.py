@@ -63,14 +63,14 @@ class TiledPoints(Points):
 
     def by_prediction(self, rng: Random, most: int) -> list[Config]:
         points = list(dict.fromkeys(self.drawn(rng) for _ in range(most)))
-        return sorted(points, key=lambda each: self.predicted(each) or 0.0)
+        return sorted(points, key=lambda point: self.predicted(point) or 0.0)
 
     def neighbours(self, config: Config) -> Iterator[Config]:
         assert isinstance(config, Tiled)
         return (
-            each
-            for each in self.points()
-            if sum(getattr(each, n) != getattr(config, n) for n in Tiled.names()) == 1
+            point
+            for point in self.points()
+            if sum(getattr(point, n) != getattr(config, n) for n in Tiled.names()) == 1
         )
 
     def mutated(self, config: Config, rng: Random) -> Config:
@@ -124,10 +124,10 @@ def best_after(strategy: str, trials: int, seed: int, model: bool) -> float:
 @pytest.mark.parametrize("model", [True, False], ids=["predicted", "unpredicted"])
 @pytest.mark.parametrize(("strategy", "trials"), [("learned", 40), ("evolution", 80)])
 def test_what_is_fastest_is_there_soon(strategy: str, trials: int, model: bool) -> None:
-    found = [best_after(strategy, trials, seed, model) for seed in range(5)]
+    result = [best_after(strategy, trials, seed, model) for seed in range(5)]
     by_chance = [best_after("random", trials, seed, model) for seed in range(5)]
-    assert sorted(found)[2] < 1.1
-    assert np.mean(found) < np.mean(by_chance)
+    assert sorted(result)[2] < 1.1
+    assert np.mean(result) < np.mean(by_chance)
 
 
 @pytest.mark.parametrize("strategy", ["learned", "evolution", "random"])

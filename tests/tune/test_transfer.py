@@ -104,7 +104,7 @@ def test_the_nearest_is_legal(target: str, tmp_path: Path) -> None:
             configs = list(first_configs(database, request, where, 1))
             assert len(configs) == len(set(configs)) > 1
             others = [c for c in configs if repr(c) != rows[0].config]
-            assert any(legal(request, target, each) for each in others)
+            assert any(legal(request, target, other) for other in others)
 
 
 def test_dims_of_several_computes() -> None:

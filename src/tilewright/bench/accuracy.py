@@ -105,8 +105,8 @@ def _mean(regrets: Sequence[float]) -> float | None:
 def rank_correlation(first: Sequence[float], second: Any) -> float | None:
     """Spearman's: the correlation of the ranks, where equal numbers share the mean of theirs. None
     where either has one number only, or all the same."""
-    ranks = [_ranks(np.asarray(each, float)) for each in (first, second)]
-    if any(np.ptp(each) == 0 for each in ranks):
+    ranks = [_ranks(np.asarray(values, float)) for values in (first, second)]
+    if any(np.ptp(rank) == 0 for rank in ranks):
         return None
     return float(np.corrcoef(*ranks)[0, 1])
 

@@ -66,8 +66,8 @@ def collect(
     start, count = time.perf_counter(), 0
     while prepared := list(_prepared(left, target, threads, others, batch)):
         with alone():
-            for each in prepared:
-                records = timed(each, seconds)
+            for task in prepared:
+                records = timed(task, seconds)
                 append(file, records)
                 count += len(records)
                 yield from records

@@ -58,7 +58,7 @@ class TimedRecord:
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> Self:
         """The record that a line has. Raises `TypeError` and `KeyError` for what is none."""
-        values = {each.name: data[each.name] for each in fields(cls)}
+        values = {part.name: data[part.name] for part in fields(cls)}
         return cls(**{**values, "noise": tuple(values["noise"])})
 
 

@@ -122,8 +122,8 @@ def work_of(torch: Any, op: Op, tensors: Tensors) -> Call:
     first, dst = next(iter(tensors.values())), tensors["dst"]
     if op.kind == "reorder" or first.dtype is dst.dtype:
         return op.problem.peer(torch, tensors, op.direction)
-    given = {**tensors, "dst": torch.empty_like(dst, dtype=first.dtype)}
-    call = op.problem.peer(torch, given, op.direction)
+    arrays = {**tensors, "dst": torch.empty_like(dst, dtype=first.dtype)}
+    call = op.problem.peer(torch, arrays, op.direction)
     return lambda: call().to(dst.dtype)
 
 

@@ -48,7 +48,7 @@ def _read(
     driver: str,
     first: dict[str, str],
     current: dict[str, str],
-    known: Container[str],
+    knobs: Container[str],
     depth: int,
 ) -> Iterator[Line]:
     """What `read_batch` says. As in benchdnn, a file that another one reads changes its options."""
@@ -57,7 +57,7 @@ def _read(
     for word, where in _words(path, driver):
         name, _, value = word.removeprefix("--").partition("=")
         ours = name.replace("_", "-")
-        name = ours if ours in known else name
+        name = ours if ours in knobs else name
         if word.count('"') % 2:
             why = ProblemError("the line has an open quote", where=where, cure='end it with "')
             yield Line({}, word, where, why)
@@ -67,8 +67,8 @@ def _read(
             current.clear()
             current.update(first)
         elif name == "batch":
-            yield from _read(path.parent / value, driver, first, current, known, depth + 1)
-        elif name not in known:
+            yield from _read(path.parent / value, driver, first, current, knobs, depth + 1)
+        elif name not in knobs:
             cure = "see tilewright verify --help"
             why = ProblemError(f"unknown option --{name}", where=where, cure=cure)
             yield Line({}, word, where, why)

@@ -135,7 +135,7 @@ def in_our_words(driver: str, options: Mapping[str, str]) -> Iterator[dict[str, 
         texts["bia-dt"] = texts["bia-dt"].replace("undef", "")
     if (
         "alg" not in DRIVERS[driver].knobs
-        and {each.lower() for each in _list(texts, "alg")} <= _WAYS
+        and {name.lower() for name in _list(texts, "alg")} <= _WAYS
     ):
         texts.pop("alg", None)
     if "attr-fpmath" in texts:
@@ -144,7 +144,7 @@ def in_our_words(driver: str, options: Mapping[str, str]) -> Iterator[dict[str, 
         texts["alg"] = _with_numbers(texts)
     tags = list(itertools.product(*_tag_choices(driver, texts)))
     for said, chosen in itertools.product(_reductions(driver, texts), tags):
-        yield {name: text for each in (said, *chosen) for name, text in each.items() if text}
+        yield {name: text for values in (said, *chosen) for name, text in values.items() if text}
 
 
 def as_convolutions(
@@ -153,34 +153,34 @@ def as_convolutions(
     """What is said of a transposed convolution, as said of the convolution whose gradient it is,
     which takes all that convolutions do: its src is the other's dst. The gradient of a bias is a
     reduction beside."""
-    found = dict(values)
-    direction = found["dir"].upper()
+    result = dict(values)
+    direction = result["dir"].upper()
     if direction not in _TRANSPOSED:
-        raise _lacking(f"--dir={found['dir']} of a transposed convolution")
+        raise _lacking(f"--dir={result['dir']} of a transposed convolution")
     if direction == "FWD_B":
-        found["bia-dt"] = found["bia-dt"] or "f32"
-    types = found["dt"].split(":")
+        result["bia-dt"] = result["bia-dt"] or "f32"
+    types = result["dt"].split(":")
     if direction == "BWD_WB":
-        yield _bias_gradient(deconv, found, types[-1])
-        found["bia-dt"] = ""
-    found["dir"] = _TRANSPOSED[direction]
-    found["dt"] = ":".join(reversed(types))
-    found["stag"], found["dtag"] = found["dtag"], found["stag"]
+        yield _bias_gradient(deconv, result, types[-1])
+        result["bia-dt"] = ""
+    result["dir"] = _TRANSPOSED[direction]
+    result["dt"] = ":".join(reversed(types))
+    result["stag"], result["dtag"] = result["dtag"], result["stag"]
     grouped = deconv.conv.g > 1
     for name in ("attr-scales", "attr-zero-points"):
         along = "per_dim_02" if grouped else "per_dim_1"
-        found[name] = _ALONG_OUTPUTS[grouped].sub(rf"\1:{along}", found[name])
-    tag = found["wtag"]
+        result[name] = _ALONG_OUTPUTS[grouped].sub(rf"\1:{along}", result[name])
+    tag = result["wtag"]
     first = 1 if grouped else 0
     pair = "oi" if "o" in tag.lower() else string.ascii_lowercase[first : first + 2]
     other = pair[::-1]
     if tag[:1].isdecimal():
         strides = tag.split("x")
         strides[first : first + 2] = reversed(strides[first : first + 2])
-        found["wtag"] = "x".join(strides)
+        result["wtag"] = "x".join(strides)
     elif tag != "any":
-        found["wtag"] = tag.translate(str.maketrans(pair + pair.upper(), other + other.upper()))
-    yield deconv.conv, found
+        result["wtag"] = tag.translate(str.maketrans(pair + pair.upper(), other + other.upper()))
+    yield deconv.conv, result
 
 
 def by_places(pool: PoolProblem, values: Mapping[str, str]) -> tuple[Problem, dict[str, str]]:
@@ -252,43 +252,43 @@ def _types(driver: str, sources: str, results: str) -> str:
     count = len(DRIVERS[driver].roles) - 1
     combined = []
     for types in sources.split(","):
-        given = types.split(":")
-        if len(given) != count:
+        names = types.split(":")
+        if len(names) != count:
             # Of a list that is longer than there are types of tensors, all are alike.
-            alike = len(set(given)) == 1
+            alike = len(set(names)) == 1
             if not alike:
                 raise _lacking(f"--sdt={types}")
-            given = given[:1] * count
-        usual = given[0] if driver == "prelu" else "f32"
-        combined += [":".join([*given, result or usual]) for result in results.split(",")]
+            names = names[:1] * count
+        usual = names[0] if driver == "prelu" else "f32"
+        combined += [":".join([*names, result or usual]) for result in results.split(",")]
     return ",".join(combined)
 
 
 def _fpmath(texts: Mapping[str, str]) -> str:
     """What f32 may be rounded to, where there is any; no rounding at all is allowed, too."""
-    words = [each.partition(":")[0] for each in _list(texts, "attr-fpmath")]
+    words = [name.partition(":")[0] for name in _list(texts, "attr-fpmath")]
     wide = "f32" in texts.get("dt", "f32")
-    return ",".join(each if each in ("bf16", "tf32") and wide else "" for each in words)
+    return ",".join(word if word in ("bf16", "tf32") and wide else "" for word in words)
 
 
 def _with_numbers(texts: dict[str, str]) -> str:
     """``--alg`` with alpha and beta in it, where the function takes them."""
     alphas, betas = (texts.pop(name, "") or "0" for name in ("alpha", "beta"))
-    found = []
+    sums = []
     for name in _list(texts, "alg"):
         name = plain_name(name or "relu", UNARY_FUNCTIONS)
-        known = UNARY_FUNCTIONS.get(name)
-        parameters = known.parameters if known else ()
+        unary_function = UNARY_FUNCTIONS.get(name)
+        parameters = unary_function.parameters if unary_function else ()
         lists = (
             values.split(",") if parameter in parameters else ["0"]
             for parameter, values in (("alpha", alphas), ("beta", betas))
         )
-        found += [
+        sums += [
             ":".join([name, alpha, beta]).removesuffix(":0").removesuffix(":0")
             for alpha, beta in itertools.product(*lists)
             if _sensible(name, float(alpha), float(beta))
         ]
-    return ",".join(dict.fromkeys(found))
+    return ",".join(dict.fromkeys(sums))
 
 
 def _sensible(function: str, alpha: float, beta: float) -> bool:
@@ -312,7 +312,7 @@ def _tag_choices(driver: str, texts: dict[str, str]) -> Iterator[list[dict[str, 
     if ":" in texts.get("stag", ""):
         yield [_spread(tag, sources) for tag in texts.pop("stag").split(",")]
     if "strides" in texts:
-        yield [_strides(each, knobs) for each in texts.pop("strides").split(",")]
+        yield [_strides(name, knobs) for name in texts.pop("strides").split(",")]
 
 
 def _sums(texts: dict[str, str]) -> Iterator[dict[str, str]]:
@@ -320,11 +320,11 @@ def _sums(texts: dict[str, str]) -> Iterator[dict[str, str]]:
     said = {name: text for name, text in texts.items() if name not in ("sdt", "stag", "scales")}
     results = said.pop("ddt", "f32").split(",")
     lists = (texts.get(name, usual).split(",") for name, usual in _OF_SUMS.items())
-    for types, tags, factors in itertools.product(*(map(_split, each) for each in lists)):
+    for types, tags, factors in itertools.product(*(map(_split, part) for part in lists)):
         count = max(map(len, (types, tags, factors, ("", ""))))
-        if {len(each) for each in (types, tags, factors)} - {1, count}:
+        if {len(part) for part in (types, tags, factors)} - {1, count}:
             continue  # of lists, those that go together
-        kinds, places, numbers = (each * (count // len(each)) for each in (types, tags, factors))
+        kinds, places, numbers = (part * (count // len(part)) for part in (types, tags, factors))
         places = ["any" if tag == "undef" else tag for tag in places]
         post_ops = []
         for kind, place, number in zip(kinds[2:], places[2:], numbers[2:], strict=True):

@@ -34,8 +34,8 @@ def with_sizes(problem: RecurrentProblem, values: dict[str, str]) -> tuple[Probl
 
 def descriptor_in_our_words(driver: str, word: str) -> str:
     """benchdnn's keys of attention are (batch, heads, size, keys), and its values have all dims."""
-    lists = [each.split("x") for each in word.split(":")]
-    if driver != "sdpa" or [len(each) for each in lists] != [4, 4, 4]:
+    lists = [name.split("x") for name in word.split(":")]
+    if driver != "sdpa" or [len(sizes) for sizes in lists] != [4, 4, 4]:
         return word
     queries, (batch, heads, size, keys), values = lists
     if values[:3] != [batch, heads, keys]:
@@ -45,11 +45,13 @@ def descriptor_in_our_words(driver: str, word: str) -> str:
 
 def with_mask(problem: AttentionProblem, values: dict[str, str]) -> tuple[Problem, dict[str, str]]:
     """The shape of the mask that ``--mask`` names."""
-    own = 4 - _MASK_DIMS.get(values.pop("mask", ""), 0)
-    if own == 4:
+    broadcast_dims = 4 - _MASK_DIMS.get(values.pop("mask", ""), 0)
+    if broadcast_dims == 4:
         return problem, values
     scores = (*problem.queries[:3], problem.keys[2])
-    return problem.changed(mask_shape=(*(1 for _ in range(own)), *scores[own:])), values
+    return problem.changed(
+        mask_shape=(*(1 for _ in range(broadcast_dims)), *scores[broadcast_dims:])
+    ), values
 
 
 def recurrent_words(texts: dict[str, str]) -> Iterator[dict[str, str]]:
@@ -64,13 +66,13 @@ def recurrent_words(texts: dict[str, str]) -> Iterator[dict[str, str]]:
         parts = dict(zip(("stag", "wtag", "dtag"), tags.split(":"), strict=False))
         parts["wtag"] = _RECURRENT_TAGS.get(parts.get("wtag", "any"), parts.get("wtag", "any"))
         types = _RECURRENT_TYPES.get(cfg)
-        found = {**said, **parts, "dt": types or "f32", "cfg": "" if types else cfg}
-        found["dir"] = prop.upper().replace("BWD_DW", "BWD_D")
+        result = {**said, **parts, "dt": types or "f32", "cfg": "" if types else cfg}
+        result["dir"] = prop.upper().replace("BWD_DW", "BWD_D")
         letters = zip(_RECURRENT_FLAGS.values(), flags, strict=True)
-        found["flags"] = "".join(letter for letter, value in letters if value == "true")
-        if "activation" in found:
-            found["activation"] = found["activation"].upper().replace("UNDEF", "")
-        yield {name: text for name, text in found.items() if text}
+        result["flags"] = "".join(letter for letter, value in letters if value == "true")
+        if "activation" in result:
+            result["activation"] = result["activation"].upper().replace("UNDEF", "")
+        yield {name: text for name, text in result.items() if text}
 
 
 def attention_words(texts: dict[str, str]) -> Iterator[dict[str, str]]:

@@ -114,8 +114,8 @@ def _problems(knobs: Knobs, unread: list[Unread] | None) -> list[Case]:
             else None,
             cure=one_of(knobs.driver, (*DRIVERS, KERNEL)),
         )
-    given = knobs.given("constant", "contents")
-    refuse_options(knobs.driver, given, why="it is for kernels from files")
+    options = knobs.given("constant", "contents")
+    refuse_options(knobs.driver, options, why="it is for kernels from files")
     cases: list[Case] = []
     for descriptor in knobs.descriptors:
         cases += _product(parse(asked, descriptor), knobs.texts)
@@ -166,9 +166,9 @@ def cases_of_line(driver: str, line: Line, unread: list[Unread]) -> Iterator[Cas
         check_options(driver, line.options)
         problem = parse(driver, descriptor_in_our_words(driver, line.word))
         combinations = [
-            each
+            combination
             for texts in in_our_words(driver, line.options)
-            for each in _combinations(problem, texts)
+            for combination in _combinations(problem, texts)
         ]
     except (LayoutError, ProblemError, UnsupportedError) as error:
         return refuse(error)
@@ -183,8 +183,8 @@ def cases_of_line(driver: str, line: Line, unread: list[Unread]) -> Iterator[Cas
                 said = [with_mask(problem, combination)]
             elif isinstance(problem, PoolProblem) and _is_gradient_of_maximum(combination):
                 said = [by_places(problem, combination)]
-            for each, values in said:
-                yield _case(each, with_bias(each, values))
+            for layer, values in said:
+                yield _case(layer, with_bias(layer, values))
         except (LayoutError, ProblemError, UnsupportedError) as error:
             refuse(error)
     return None
@@ -238,13 +238,13 @@ def _check_knobs(problem: Problem, values: Mapping[str, str]) -> None:
     """Refuses knobs that the driver would ignore."""
     driver = problem.driver
     check_available(driver, values)
-    given = [name for name, value in values.items() if value]
-    refuse_options(driver, (n for n in given if n in PROBLEM_KNOBS and n not in problem.knobs))
+    names = [name for name, value in values.items() if value]
+    refuse_options(driver, (n for n in names if n in PROBLEM_KNOBS and n not in problem.knobs))
     bare = driver in LIBRARY and not LIBRARY[driver].finished
     attributes = {"attr-scales", "attr-zero-points", "attr-post-ops"} if bare else set()
     if driver not in ("conv", "matmul"):
         attributes |= {"bia-dt", "attr-fpmath"}
-    for name in given:
+    for name in names:
         if name in attributes:
             raise UnsupportedError(
                 f"{driver} takes no --{name}", where=f"--{name}", cure="make it an op of its own"

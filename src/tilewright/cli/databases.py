@@ -245,7 +245,7 @@ def _ago(text: str) -> str:
 
 def _table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """A line for each row; a cell is as wide as its column, and the last as wide as it is."""
-    cells = [titles, *((each.replace("\n", " ") for each in row) for row in rows)]
+    cells = [titles, *((name.replace("\n", " ") for name in row) for row in rows)]
     lines = [list(row) for row in cells]
     widths = [max(len(line[column]) for line in lines) for column in range(len(titles) - 1)]
     for line in lines if rows else ():

@@ -36,9 +36,9 @@ def show_fusions(
         fusion = parse_fusion(text, file=name)
         fused = fuse(fusion, machine, require=False)
         print(f"# fusion {name}")
-        for each in _STAGES if stage in ("", "all") else (stage,):
-            head = "" if stage == each else f"# stage {each}\n"
-            print(f"{head}{_shown(each, fusion, fused)}")
+        for label in _STAGES if stage in ("", "all") else (stage,):
+            head = "" if stage == label else f"# stage {label}\n"
+            print(f"{head}{_shown(label, fusion, fused)}")
 
 
 def _shown(stage: str, fusion: Fusion, fused: Fused) -> str:

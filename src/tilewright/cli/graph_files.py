@@ -39,7 +39,7 @@ class GraphCase:
 
     def arguments(self, seed: int = 0) -> str:
         """The arguments for this graph, shell-quoted."""
-        words = ["graph", *(f"--set={each}" for each in self.settings)]
+        words = ["graph", *(f"--set={setting}" for setting in self.settings)]
         return shlex.join([*words, *([f"--seed={seed}"] if seed else []), self.source])
 
 
@@ -197,8 +197,8 @@ def _entries(module: Module, name: str) -> list[Function]:
 
 
 def _refuse_contents(knobs: Knobs) -> None:
-    given = knobs.given("constant", "contents")
-    refuse_options("such a graph", given, why="it is for kernels in text")
+    options = knobs.given("constant", "contents")
+    refuse_options("such a graph", options, why="it is for kernels in text")
 
 
 Reader = Callable[[str, Knobs], Iterator[GraphCase | Refused]]

@@ -228,9 +228,9 @@ def with_knobs(command: Callable[..., None], *, driver: bool = True) -> Callable
     @functools.wraps(command)
     def run(**values: Any) -> None:
         own_values = {option.name: values.pop(option.name) for option in own_options}
-        given = {name: values.pop(option.name) for name, option in texts.items()}
-        given = {name: text for name, text in given.items() if text}
-        command(_knobs(given, **values), **own_values)
+        texts_of = {name: values.pop(option.name) for name, option in texts.items()}
+        texts_of = {name: text for name, text in texts_of.items() if text}
+        command(_knobs(texts_of, **values), **own_values)
 
     # typer reads the signature, and would follow __wrapped__ to that of the command.
     del run.__dict__["__wrapped__"]

@@ -87,8 +87,8 @@ def lines(
     """A line for each kernel, the longest first; the median of all calls."""
     result: list[Line] = []
     for number, group in enumerate(program.groups):
-        own = {n for n, launch in enumerate(program.launches) if launch.kernel == number}
-        seconds = [[t.seconds for t in run if t.launch in own] for run in runs]
+        numbers = {n for n, launch in enumerate(program.launches) if launch.kernel == number}
+        seconds = [[t.seconds for t in run if t.launch in numbers] for run in runs]
         count = len(seconds[-1])
         floor, level = None, ""
         if peaks is not None:
@@ -96,7 +96,7 @@ def lines(
             moved = sum(param.buffer.bytes for param in group.kernel.arrays)
             roof = peaks.roof(flops or 0, moved, element)
             floor, level = roof.seconds * count, roof.level or "arithmetic"
-        titles = tuple(title(program.launches[n]) for n in sorted(own))
+        titles = tuple(title(program.launches[n]) for n in sorted(numbers))
         name = f"{group.kernel.name} {number}"
         time = predicted(group.compiled.schedule.kernel, program.target.machine)
         expected = None if time is None else time.seconds * count

@@ -125,22 +125,22 @@ def _place(record: TimedRecord) -> tuple[str, str, int]:
 
 
 def _fit(target: Target, measured: Measured) -> dict[str, object]:
-    found = fitted(measured)
+    fitted_rates = fitted(measured)
     print("\nbefore:")
-    print_accuracy(found.before)
+    print_accuracy(fitted_rates.before)
     print("\nafter:")
-    print_accuracy(found.after)
+    print_accuracy(fitted_rates.after)
     about = {
         "processor": host_cpu(),
         "target": target.name,
         "kernels": len(measured.records),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
     }
-    path = keep_costs(found.costs, host_cpu(), target.machine, about)
+    path = keep_costs(fitted_rates.costs, host_cpu(), target.machine, about)
     print(f"\nkept in {path}; remove it, and the costs that ship count again")
     return {
-        "before": [asdict(row) for row in found.before],
-        "after": [asdict(row) for row in found.after],
+        "before": [asdict(row) for row in fitted_rates.before],
+        "after": [asdict(row) for row in fitted_rates.after],
     }
 
 

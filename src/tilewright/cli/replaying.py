@@ -67,8 +67,8 @@ def replay_database(
         raise ProblemError(
             "a replay takes no driver", where=knobs.driver, cure="leave it out", why=why
         )
-    given = knobs.given("set", "batch", "config")
-    refuse_options("a replay", [*others, *knobs.texts, *given], why)
+    options = knobs.given("set", "batch", "config")
+    refuse_options("a replay", [*others, *knobs.texts, *options], why)
     allowed = Budget.parse(budget)
     if allowed.seconds is None:
         raise ArgumentError(
@@ -106,13 +106,16 @@ def _replay(winners: Sequence[Trials], seconds: float, output: OutputFile | None
     for line in _summary(done):
         print(line)
     if output is not None:
-        rows = [each.as_json() for each in done]
+        rows = [replayed.as_json() for replayed in done]
         complete = not interrupted
         output.write(stamped(_SCHEMA, {"complete": complete, "seconds": seconds, "rows": rows}))
     if interrupted:
         print(f"interrupted, with {len(done)} of {len(winners)} kernels", file=sys.stderr)
         raise typer.Exit(INTERRUPTED)
-    if any(each.verdict == FAILED or (each.verdict == SLOWER and not each.noise) for each in done):
+    if any(
+        replayed.verdict == FAILED or (replayed.verdict == SLOWER and not replayed.noise)
+        for replayed in done
+    ):
         raise typer.Exit(1)
 
 
@@ -132,22 +135,26 @@ def _say(result: Replayed) -> None:
 
 
 def _summary(done: Sequence[Replayed]) -> list[str]:
-    counts = Counter(each.verdict for each in done)
+    counts = Counter(replayed.verdict for replayed in done)
     order = (HOLDS, SAME, TIE, SLOWER, FAILED, SKIPPED)
     lines = [", ".join(f"{counts[name]} {name}" for name in order if counts[name])]
-    noisy = [each for each in done if each.noise]
+    noisy = [replayed for replayed in done if replayed.noise]
     if noisy:
         more = f"; and {len(noisy) - 1} more, whose reasons --json has" if len(noisy) > 1 else ""
         lines.append(f"noisy: row {noisy[0].row.number}: {'; '.join(noisy[0].noise)}{more}")
-    compared = [(gain, each.stored) for each in done if (gain := each.gain()) and each.stored]
+    compared = [
+        (gain, replayed.stored)
+        for replayed in done
+        if (gain := replayed.gain()) and replayed.stored
+    ]
     if compared:
         now, then = zip(*compared, strict=True)
         lines.append(
             f"beside the default: {geometric_mean(now):.3f}x now, {geometric_mean(then):.3f}x "
             f"then, geometric means of {len(compared)}"
         )
-    for side in dict.fromkeys(side for each in done for side in each.peers):
-        gains = [gain for each in done if (gain := each.gain(side))]
+    for side in dict.fromkeys(side for replayed in done for side in replayed.peers):
+        gains = [gain for replayed in done if (gain := replayed.gain(side))]
         lines.append(f"beside {side}: {geometric_mean(gains):.3f}x now, of {len(gains)}")
     return lines
 

@@ -33,5 +33,5 @@ def report_database(knobs: Knobs, path: Path, file: Path | None) -> None:
 
 def report_searches(page: OutputFile, database: Database, searches: Sequence[Search]) -> None:
     """Writes a report of what the ``database`` has of ``searches``, earlier runs included."""
-    rows = [row for each in searches for row in database.rows(**asdict(each.subject.asked))]
+    rows = [row for search in searches for row in database.rows(**asdict(search.subject.asked))]
     page.write(report_text(f"{database.path.name}: what was tuned", rows).encode())

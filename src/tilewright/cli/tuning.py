@@ -183,14 +183,14 @@ def _wanted(knobs: Knobs) -> tuple[list[Wanted], bool]:
     """What is to be tuned, and whether something of it was refused, which is said."""
     if knobs.driver == GRAPH:
         cases = only(list(graphs_of(knobs)))
-        found = [
-            each
+        wanteds = [
+            subject
             for case in cases
-            for each in subjects_of(
+            for subject in subjects_of(
                 case.graph, knobs.target, knobs.threads, (*case.graph.constant, *knobs.constant)
             )
         ]
-        return _once(found), False
+        return _once(wanteds), False
     wanted: list[Wanted] = []
     refused = False
     all_cases = cases_of(knobs)
@@ -231,13 +231,13 @@ def _set(case: KernelCase) -> KernelCase:
 
 def _once(wanted: Sequence[Wanted]) -> list[Wanted]:
     """Equal kernels, such as layers of one shape, as one that counts for all of them."""
-    found: dict[str, Wanted] = {}
-    for each in wanted:
-        key = each.subject.key
-        if key in found:
-            each = replace(found[key], weight=found[key].weight + each.weight)
-        found[key] = each
-    return list(found.values())
+    by_key: dict[str, Wanted] = {}
+    for entry in wanted:
+        key = entry.subject.key
+        if key in by_key:
+            entry = replace(by_key[key], weight=by_key[key].weight + entry.weight)
+        by_key[key] = entry
+    return list(by_key.values())
 
 
 class _Bar:

@@ -85,11 +85,11 @@ def compile_kernel(
     if trace is not None and not isinstance(trace, Trace):
         raise ArgumentError(f"{short(trace)} is no trace", cure="pass a Trace, or leave it out")
     if isinstance(what, Schedule):
-        given = what
-        schedule = given if schedule is None else schedule
-        what, target = given.what, given.target if target is None else target
+        prior = what
+        schedule = prior if schedule is None else schedule
+        what, target = prior.what, prior.target if target is None else target
         # None that are given: those of the schedule.
-        constant = given.constant if isinstance(constant, tuple) and not constant else constant
+        constant = prior.constant if isinstance(constant, tuple) and not constant else constant
     where = find_target("x86" if target is None else target)
     request = request_of(what, constant)
     winner = None
@@ -102,25 +102,25 @@ def compile_kernel(
         config = None if winner is None else winner.config
     key = _key(request, where, config)
     try:
-        found, kept = (None, "") if trace is not None else _kept(key, request, where)
-        cached = found is not None
-        if found is None:
+        compiled, kept = (None, "") if trace is not None else _kept(key, request, where)
+        cached = compiled is not None
+        if compiled is None:
             with starting_from(Facts.empty()):
-                found = _build(request, where, config, key, trace)
+                compiled = _build(request, where, config, key, trace)
         if winner is not None:
-            winner.check(found.steps)
+            winner.check(compiled.steps)
     except TilewrightError as error:
         if winner is None:
             raise
         winner.set_aside(error)
         return compile_kernel(what, target, threads, trace=trace, constant=constant)
-    _memory[key] = found
+    _memory[key] = compiled
     seconds = time.perf_counter() - start
     if cached and settings().debug:
         Trace().took(f"from the cache {kept}", seconds)
     chosen_here = config is None or winner is not None
     origin = _origin(winner, request, where, threads) if chosen_here else "the caller"
-    return CompiledKernel(request, where, found, threads, seconds, cached, origin)
+    return CompiledKernel(request, where, compiled, threads, seconds, cached, origin)
 
 
 def kept_kernel(
@@ -132,17 +132,19 @@ def kept_kernel(
     where, request = find_target(target), request_of(what, constant)
     winner = _winner(request, where, threads)
     key = _key(request, where, None if winner is None else winner.config)
-    found: Made | None = None
+    compiled: Made | None = None
     with suppress(CompilationError, ScheduleError):
-        made, _ = _kept(key, request, where)
-        if winner is not None and made is not None:
-            winner.check(made.steps)
-        found = made
-    if found is None:
+        cached, _ = _kept(key, request, where)
+        if winner is not None and cached is not None:
+            winner.check(cached.steps)
+        compiled = cached
+    if compiled is None:
         return None
-    _memory[key] = found
+    _memory[key] = compiled
     origin = _origin(winner, request, where, threads)
-    return CompiledKernel(request, where, found, threads, time.perf_counter() - start, True, origin)
+    return CompiledKernel(
+        request, where, compiled, threads, time.perf_counter() - start, True, origin
+    )
 
 
 def _winner(request: Request, target: Target, threads: int) -> Winner | None:
@@ -187,9 +189,9 @@ def _key(request: Request, target: Target, config: object) -> str:
 
 def _kept(key: str, request: Request, target: Target) -> tuple[Made | None, str]:
     """What the caches have, and which of them. Raises `CompilationError` for what was refused."""
-    found = _memory.get(key)
-    if found is not None:
-        return found, "in memory"
+    cached = _memory.get(key)
+    if cached is not None:
+        return cached, "in memory"
     return _from_disk(key, request, target), "on disk"
 
 
@@ -223,7 +225,11 @@ def forget() -> None:
 
 
 def _build(
-    request: Request, target: Target, given: GivenConfig | None, key: str, asked: Trace | None
+    request: Request,
+    target: Target,
+    asked_config: GivenConfig | None,
+    key: str,
+    asked: Trace | None,
 ) -> Made:
     """Schedules, lowers and assembles, and leaves the result on disk. Where a trace is asked for,
     each part of that is done.
@@ -234,14 +240,14 @@ def _build(
     if apart:
         target.begin_apart()
     # Who looks at each part wants to see the choice, too.
-    chooses = given is None and asked is None and not settings().debug
+    chooses = asked_config is None and asked is None and not settings().debug
     chosen = take_chosen(request, target.machine) if chooses and target.schedules else None
     if chosen is None:
-        chosen = _scheduled(request, target, given, trace)
+        chosen = _scheduled(request, target, asked_config, trace)
     with _remembered(key if apart else None):
         memory = Newest[str, bytes](1) if asked is not None else _codes
         codes = _machine_codes(list(chosen.kernels.values()), target, trace, apart, memory)
-    passed = {each.name: each for each in parameters_of(request.signature().params)}
+    passed = {parameter.name: parameter for parameter in parameters_of(request.signature().params)}
     parts = {
         name: Part(
             binary,
@@ -258,16 +264,18 @@ def _build(
     return _load(request, target, chosen.config, parts, chosen.steps)
 
 
-def _scheduled(request: Request, target: Target, given: GivenConfig | None, trace: Trace) -> Chosen:
+def _scheduled(
+    request: Request, target: Target, values: GivenConfig | None, trace: Trace
+) -> Chosen:
     """What comes of the config that is given, or of the one that recipes prefer."""
     with trace.part("schedule"), trace.rewrites():
         start = request.start()
         if not target.schedules:
             config, scheduled = choose.unscheduled(start)
-        elif given is None:
+        elif values is None:
             config, scheduled = choose.choose(start, target.machine)
         else:
-            config, scheduled = choose.schedule_given(start, target.machine, given)
+            config, scheduled = choose.schedule_given(start, target.machine, values)
     trace.stages(scheduled.log.entries)
     return Chosen.of(config, scheduled)
 
@@ -287,7 +295,9 @@ def _remembered(key: str | None) -> Iterator[None]:
 def _called_as(abi: Abi, passed: Mapping[str, Parameter | Scalar]) -> Abi:
     """``abi`` with arrays in the shapes in which they are passed: a schedule may have given the
     same memory others."""
-    return replace(abi, parameters=tuple(passed.get(each.name, each) for each in abi.parameters))
+    return replace(
+        abi, parameters=tuple(passed.get(parameter.name, parameter) for parameter in abi.parameters)
+    )
 
 
 def _machine_codes(
@@ -338,8 +348,8 @@ def _assembled(
 
 def _packed_form(pack: Kernel) -> PackedForm:
     """What a kernel that packs makes."""
-    made = [each.buffer for each in pack.arrays if each.access != "in"]
-    extents = [(each.dtype, each.layout.extent) for each in made]
+    buffers = [array.buffer for array in pack.arrays if array.access != "in"]
+    extents = [(buffer.dtype, buffer.layout.extent) for buffer in buffers]
     # Kernels of any name may pack alike.
     text = to_text(replace(pack, name="pack"))
     forms = tuple(ArrayForm(dtype, (extent,), (1,), extent) for dtype, extent in extents)
@@ -348,14 +358,14 @@ def _packed_form(pack: Kernel) -> PackedForm:
 
 def _from_disk(key: str, request: Request, target: Target) -> Made | None:
     entry = open_disk_cache().get(key)
-    found = None if entry is None else read_entry(entry, request)
-    if found is None:
+    entry_parts = None if entry is None else read_entry(entry, request)
+    if entry_parts is None:
         refused = None if entry is None else read_refusal(entry)
         if refused is not None:
             raise refused
         return None
     try:
-        return _load(request, target, *found)
+        return _load(request, target, *entry_parts)
     except TilewrightError:
         # The code cannot be loaded: that which is compiled now can, or says why not.
         return None
@@ -372,9 +382,9 @@ def _load(
     }
     code = codes[""]
     signature = request.signature()
-    made = Made(config, code, packs, signature, steps)
+    compiled = Made(config, code, packs, signature, steps)
     if signature.scalars or signature.constants:
         constants = request.start().kernel.constants
         numbers = Numbers(signature, packs, code, target.name, request.name, constants)
-        return replace(made, numbers=numbers)
-    return replace(made, fitting=Fitting(signature, signature.forms, packs, code, target.name))
+        return replace(compiled, numbers=numbers)
+    return replace(compiled, fitting=Fitting(signature, signature.forms, packs, code, target.name))

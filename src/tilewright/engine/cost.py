@@ -47,7 +47,7 @@ class Cost:
     mix: dict[str, int]
 
     def _repr_html_(self) -> str:
-        said = {each.name: getattr(self, each.name) for each in fields(self)}
+        said = {field.name: getattr(self, field.name) for field in fields(self)}
         mix = said.pop("mix")
         shown = {
             name.replace("_", " "): "unknown" if value is None else f"{value:,}"
@@ -61,11 +61,13 @@ def cost_of(request: Request, signature: Signature, assembly: str) -> Cost:
     or PTX with what its assembler says."""
     # In SPIR-V, what stands before the first function declares.
     lines = (assembly.partition(_SPIRV)[2] or assembly).splitlines()
-    found = [match.groups() for line in lines if (match := _INSTRUCTION.match(line))]
-    mix = Counter(name for name, _ in found)
-    registers, spills = _registers(assembly, [operands for _, operands in found])
-    arguments = [each.buffer for each in signature.arguments]
-    moved = None if any(each.symbols for each in arguments) else sum(b.bytes for b in arguments)
+    instructions = [match.groups() for line in lines if (match := _INSTRUCTION.match(line))]
+    mix = Counter(name for name, _ in instructions)
+    registers, spills = _registers(assembly, [operands for _, operands in instructions])
+    arguments = [argument.buffer for argument in signature.arguments]
+    moved = (
+        None if any(argument.symbols for argument in arguments) else sum(b.bytes for b in arguments)
+    )
     return Cost(
         request.flops(), moved, sum(mix.values()), registers, spills, dict(mix.most_common())
     )
@@ -76,11 +78,11 @@ def _registers(assembly: str, operands: Sequence[str]) -> tuple[int | None, int 
     if _SPIRV in assembly:
         return None, None
     if _PTX.search(assembly):
-        said = [tuple(map(int, each)) for each in _ASSEMBLED.findall(assembly)]
+        said = [tuple(map(int, numbers)) for numbers in _ASSEMBLED.findall(assembly)]
         if not said:
             return None, None
-        return max(each[0] for each in said), sum(each[1] // _REGISTER_BYTES for each in said)
+        return max(entry[0] for entry in said), sum(entry[1] // _REGISTER_BYTES for entry in said)
     # The same register by its widths.
-    used = {register[1:] for each in operands for register in _REGISTER.findall(each)}
-    spilled = [each for each in operands if _SPILL.search(each)]
-    return len(used), sum(bool(_REGISTER.search(each) or _TILE.search(each)) for each in spilled)
+    used = {register[1:] for operand in operands for register in _REGISTER.findall(operand)}
+    spilled = [operand for operand in operands if _SPILL.search(operand)]
+    return len(used), sum(bool(_REGISTER.search(name) or _TILE.search(name)) for name in spilled)

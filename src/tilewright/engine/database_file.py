@@ -227,12 +227,12 @@ def _check_version(connection: sqlite3.Connection, path: Path, write: bool) -> N
 def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     """Chooses the journal, and makes the tables where there are none. Refuses a damaged file: what
     is written there may be lost."""
-    (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
-    if found != "ok":
+    (answer,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+    if answer != "ok":
         raise DatabaseError(
             f"{path} is damaged",
             where="the database of tuning",
-            why=found,
+            why=answer,
             cure=_CURES["SQLITE_CORRUPT"],
         )
     network = network_file_system(path)
@@ -287,5 +287,5 @@ def network_file_system(path: Path) -> str:
         if path.resolve().is_relative_to(place):
             places.append((len(place), after.split()[0]))
     # The last one at a place hides those before.
-    kind = max(reversed(places), default=(0, ""), key=lambda each: each[0])[1]
+    kind = max(reversed(places), default=(0, ""), key=lambda entry: entry[0])[1]
     return kind if kind in _NETWORK else ""

@@ -217,19 +217,19 @@ class DiskCache:
 
     def _entries(self) -> list[tuple[float, int, str]]:
         """Last use, bytes and path of each entry. Removes temporary files that were left over."""
-        found = []
+        files = []
         for shard in _listing(self._root):
             for item in _listing(shard.path) if shard.is_dir(follow_symlinks=False) else ():
                 try:
                     status = item.stat(follow_symlinks=False)
                     age = time.time() - status.st_mtime
                     if _KEY.fullmatch(item.name):
-                        found.append((status.st_mtime, status.st_size, item.path))
+                        files.append((status.st_mtime, status.st_size, item.path))
                     elif item.name.startswith(UNFINISHED) and age > _UNFINISHED_SECONDS:
                         os.unlink(item.path)
                 except OSError:
                     continue  # another process was faster
-        return found
+        return files
 
 
 def open_disk_cache() -> DiskCache:
@@ -283,8 +283,8 @@ class _DistrustError(Exception):
     """What lies there may be another user's."""
 
 
-def _check_owner(found: os.stat_result, path: Path) -> None:
-    if found.st_uid not in (os.geteuid(), 0) or stat.S_IMODE(found.st_mode) & 0o022:
+def _check_owner(status: os.stat_result, path: Path) -> None:
+    if status.st_uid not in (os.geteuid(), 0) or stat.S_IMODE(status.st_mode) & 0o022:
         raise _DistrustError(f"others may write to {path}")
 
 
@@ -295,16 +295,16 @@ def _contents(path: Path, folder: int, limit: int) -> tuple[bytes, bytes, float]
     Raises `_DistrustError` for what is no entry's file: it is not read.
     """
     with open(os.open(path.name, _FILE, dir_fd=folder), "rb") as file:
-        found = os.fstat(file.fileno())
-        if not stat.S_ISREG(found.st_mode):
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
             raise _DistrustError(f"{path} is no regular file")
-        if found.st_size > limit:
+        if status.st_size > limit:
             raise _DistrustError(f"{path} is larger than an entry can be")
-        _check_owner(found, path)
+        _check_owner(status, path)
         head = file.read(HEADER_BYTES)
         if len(head) == HEADER_BYTES:
-            head += file.read(min(_SIZES.unpack_from(head)[2], found.st_size))
-        return head, file.read(found.st_size), time.time() - found.st_mtime
+            head += file.read(min(_SIZES.unpack_from(head)[2], status.st_size))
+        return head, file.read(status.st_size), time.time() - status.st_mtime
 
 
 def _listing(folder: Path | str) -> list[os.DirEntry[str]]:

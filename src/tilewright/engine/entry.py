@@ -123,16 +123,16 @@ def _seal(key: str, meta: dict[str, Any], payload: bytes) -> str:
     return content_key(key.encode(), json.dumps(meta).encode(), payload)
 
 
-def _part(given: dict[str, Any], payload: bytes) -> Part:
-    start, size = given["start"], given["size"]
+def _part(entry: dict[str, Any], payload: bytes) -> Part:
+    start, size = entry["start"], entry["size"]
     _need(conforms(int)(start) and conforms(int)(size))
     _need(start >= 0 and size > 0 and start + size <= len(payload))
     packed = None
-    if given["packed"] is not None:
-        key = given["packed"]["key"]
+    if entry["packed"] is not None:
+        key = entry["packed"]["key"]
         _need(bool(_KEY.fullmatch(key)))
-        packed = PackedForm(tuple(_packed_form(*each) for each in given["packed"]["forms"]), key)
-    abi = Abi.from_json(given["abi"])
+        packed = PackedForm(tuple(_packed_form(*form) for form in entry["packed"]["forms"]), key)
+    abi = Abi.from_json(entry["abi"])
     _need(conforms(Abi)(abi))
     return Part(payload[start : start + size], abi, packed)
 
@@ -146,16 +146,16 @@ def _check(parts: Mapping[str, Part], request: Request) -> None:
     """Raises `_ForeignError` for parts that are not those of this kernel."""
     signature = request.signature()
     needed: list[Parameter | Scalar] = []
-    for own in parameters_of(signature.params):
-        pack = parts.get(own.name)
-        if pack is None or isinstance(own, Scalar):
+    for parameter in parameters_of(signature.params):
+        pack = parts.get(parameter.name)
+        if pack is None or isinstance(parameter, Scalar):
             _need(pack is None)
-            needed.append(own)
+            needed.append(parameter)
             continue
         source, *results = pack.abi.parameters
         if pack.packed is None:
             raise _ForeignError
-        _need(own.access == "in" and source == own)
+        _need(parameter.access == "in" and source == parameter)
         _need(0 < len(results) == len(pack.packed.forms))
         for result, form in zip(results, pack.packed.forms, strict=True):
             if not isinstance(result, Parameter):
@@ -165,7 +165,7 @@ def _check(parts: Mapping[str, Part], request: Request) -> None:
             needed.append(replace(result, access="in"))
     main = parts[""]
     _need(main.packed is None and main.abi.parameters == tuple(needed))
-    _need(set(parts) <= {"", *(each.name for each in signature.arguments)})
+    _need(set(parts) <= {"", *(argument.name for argument in signature.arguments)})
     for name, part in parts.items():
         # Of a kernel that was cut, the group that takes the argument has a number.
         called = re.escape(request.name) + (rf"(_[0-9]+)?_pack_{re.escape(name)}" if name else "")
@@ -175,18 +175,23 @@ def _check(parts: Mapping[str, Part], request: Request) -> None:
 
 def _check_sizes(abi: Abi) -> None:
     """What no ABI can have: negative sizes, launches of nothing, maps of what is not there."""
-    known = [size for size in abi.workspaces if isinstance(size, int)]
-    _need(all(0 <= size < _MOST_BYTES for size in known))
+    numbers = [size for size in abi.workspaces if isinstance(size, int)]
+    _need(all(0 <= size < _MOST_BYTES for size in numbers))
     # What depends on nothing is a number.
-    _need(bool(abi.scalars) or len(known) == len(abi.workspaces))
-    parameters = [each.bytes if isinstance(each, Parameter) else 0 for each in abi.parameters]
+    _need(bool(abi.scalars) or len(numbers) == len(abi.workspaces))
+    parameters = [
+        parameter.bytes if isinstance(parameter, Parameter) else 0 for parameter in abi.parameters
+    ]
     sizes = [*parameters, *abi.workspaces]
     for launch in abi.launches:
         groups = launch.groups if isinstance(launch.groups, int) else 1
         _need(isinstance(launch.groups, int) or bool(abi.scalars or abi.steps))
         _need(min(groups, launch.items, launch.cluster) > 0 and launch.shared >= 0)
-        for each in launch.maps:
-            _need(0 <= each.argument < len(sizes) and isinstance(sizes[each.argument], int))
+        for launch_map in launch.maps:
+            _need(
+                0 <= launch_map.argument < len(sizes)
+                and isinstance(sizes[launch_map.argument], int)
+            )
         _need(launch.result is None or 0 <= launch.result < len(abi.workspaces))
     _need(min(launches(abi.steps), default=0) >= 0)
     Calling(abi)  # what a step or a size says has to parse, and to be there
@@ -202,13 +207,13 @@ def conforms(hint: Any) -> _Check:
         inner = conforms(get_args(hint)[0])
         return lambda value: type(value) is tuple and all(map(inner, value))
     if get_origin(hint) in (Union, UnionType):
-        choices = [conforms(each) for each in get_args(hint)]
+        choices = [conforms(arg) for arg in get_args(hint)]
         return lambda value: any(choice(value) for choice in choices)
     kind = get_origin(hint) or hint
     if is_dataclass(kind):
         types = get_type_hints(kind)
         parameters = dict(zip(getattr(kind, "__parameters__", ()), get_args(hint), strict=True))
-        parts = [(each.name, _applied(types[each.name], parameters)) for each in fields(kind)]
+        parts = [(field.name, _applied(types[field.name], parameters)) for field in fields(kind)]
         # Asked for when there is a value: the steps of a host hold steps.
         return lambda value: (
             type(value) is kind
@@ -222,4 +227,4 @@ def _applied(hint: Any, parameters: Mapping[Any, Any]) -> Any:
     if hint in parameters:
         return parameters[hint]
     mentioned = getattr(hint, "__parameters__", ())
-    return hint[tuple(parameters[each] for each in mentioned)] if mentioned else hint
+    return hint[tuple(parameters[name] for name in mentioned)] if mentioned else hint

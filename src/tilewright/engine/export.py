@@ -62,20 +62,23 @@ def export(kernel: Exportable, directory: Path, name: str | None = None) -> Path
     cannot be written.
     """
     name = _symbol(kernel) if name is None else checked_name(name)
-    made = kernel.schedule
-    code = _named(kernel, made.kernel, name)
+    kernel_schedule = kernel.schedule
+    code = _named(kernel, kernel_schedule.kernel, name)
     packs = {
-        each: _named(kernel, pack, f"{name}_pack_{each}") for each, pack in made.packed.items()
+        stem: _named(kernel, pack, f"{name}_pack_{stem}")
+        for stem, pack in kernel_schedule.packed.items()
     }
     files: dict[str, bytes] = {}
-    for each in (code, *packs.values()):
-        files |= kernel.target.files(each.binary, each.abi, repr(kernel))
-    constants = {each.name: f"{name}_{each.name}.bin" for each in kernel.signature.constants}
+    for exported in (code, *packs.values()):
+        files |= kernel.target.files(exported.binary, exported.abi, repr(kernel))
+    constants = {
+        constant.name: f"{name}_{constant.name}.bin" for constant in kernel.signature.constants
+    }
     for constant in kernel.signature.constants:
-        known = kernel.start.kernel.constants
-        files[constants[constant.name]] = known[str(constant.digest)].tobytes()
+        bytes_of = kernel.start.kernel.constants
+        files[constants[constant.name]] = bytes_of[str(constant.digest)].tobytes()
     files[f"{name}.ll"] = code.llvm.encode()
-    pack_abis = {each: pack.abi for each, pack in packs.items()}
+    pack_abis = {stem: pack.abi for stem, pack in packs.items()}
     program = kernel.target.example(code.abi, pack_abis, constants)
     if program:
         files[f"{name}_example.c"] = program.encode()
@@ -136,8 +139,8 @@ def _rows(
     form = form_of(buffer.shape, buffer.dtype, buffer.layout)
     pack = kernel.packing.get(name)
     if pack is not None:
-        for made, packed in zip(_made(pack), pack.forms, strict=True):
-            yield made, "in", packed.dtype, packed.shape, packed.strides
+        for packed_name, packed in zip(_made(pack), pack.forms, strict=True):
+            yield packed_name, "in", packed.dtype, packed.shape, packed.strides
         return
     access = argument.access
     if name in constants:
@@ -147,7 +150,7 @@ def _rows(
 
 def _made(pack: PackCode) -> list[str]:
     """The names of what is made of an argument before the kernel runs."""
-    return [each.name for each in pack.code.abi.parameters[1:]]
+    return [parameter.name for parameter in pack.code.abi.parameters[1:]]
 
 
 def _words(
@@ -171,7 +174,7 @@ def _words(
         "| position | argument | access | type | shape | strides (elements) |",
         "| --- | --- | --- | --- | --- | --- |",
     ]
-    rows = [row for each in kernel.signature.params for row in _rows(kernel, each, constants)]
+    rows = [row for param in kernel.signature.params for row in _rows(kernel, param, constants)]
     for position, row in enumerate(rows):
         lines.append(f"| {position} | " + " | ".join(str(part) for part in row) + " |")
     for number, size in enumerate(abi.workspaces):
@@ -188,7 +191,7 @@ def _packing(kernel: Exportable, packs: Mapping[str, Abi]) -> Iterator[str]:
         yield from (
             "",
             f"`{abi.entry}` takes `{name}` (row-major, logical shape) and "
-            + ", ".join(f"`{each.name}`" for each in abi.parameters[1:])
+            + ", ".join(f"`{parameter.name}`" for parameter in abi.parameters[1:])
             + ", which it fills from the first; zero them before.",
             "",
             kernel.target.calling(abi),

@@ -78,14 +78,14 @@ class Fitting:
         maker = maker_of([arrays[name] for name in self.forms if name in arrays])
         for name in missing:
             form = self.forms[name]
-            found = None
+            memory = None
             if self.placing is not None:
-                found = self.placing.empty(name, form, arrays, stream)
-            if found is None:
-                found, finishing = new_result(name, form, maker)
+                memory = self.placing.empty(name, form, arrays, stream)
+            if memory is None:
+                memory, finishing = new_result(name, form, maker)
                 if finishing is not None:
                     finish[name] = finishing
-            arrays[name] = found
+            arrays[name] = memory
         return finish
 
     def pointers(self, arrays: dict[str, Any], stream: Any) -> list[int]:
@@ -106,22 +106,22 @@ class Fitting:
     def holding(self, held: dict[str, Any]) -> Callable[[dict[str, Any]], list[int]]:
         """`pointers`, from now on without looking at the arrays ``held``: a function of the others,
         which has them."""
-        known, rest = [0] * len(self._getters), list[tuple[int, str, Getter]]()
+        usual, rest = [0] * len(self._getters), list[tuple[int, str, Getter]]()
         for n, (name, getter) in enumerate(self._getters):
             if name in held:
-                known[n] = getter(held[name])
+                usual[n] = getter(held[name])
             else:
                 rest.append((n, name, getter))
 
         def pointers(arrays: dict[str, Any]) -> list[int]:
-            found = known.copy()
+            filled = usual.copy()
             try:
                 for n, name, getter in rest:
-                    found[n] = getter(arrays[name])
+                    filled[n] = getter(arrays[name])
             except KeyError as error:
                 raise self.signature.misnamed(held | arrays, error.args[0]) from None
-            self._check(held | arrays, found)
-            return found
+            self._check(held | arrays, filled)
+            return filled
 
         return pointers
 
@@ -148,9 +148,9 @@ class Fitting:
         def pointer(array: Any) -> int:
             if type(array) is Packed and array.key == key and (on_device or array.device is None):
                 return array.pointers[number]
-            given = "packed for another kernel" if type(array) is Packed else "not packed"
+            state = "packed for another kernel" if type(array) is Packed else "not packed"
             raise ArgumentError(
-                f"{name} is {given}",
+                f"{name} is {state}",
                 where=f"parameter {name}",
                 why="this kernel reads it in an order of its own",
                 cure=f"pass kernel.pack({name!r}, {name}) and keep the result for further calls",
@@ -177,7 +177,7 @@ class Fitting:
         would be too many to look at."""
         ends = of_results = 0
         spans = zip(pointers, self._sized, strict=True)
-        for start, (size, is_result) in sorted((at, each) for at, each in spans if each[0]):
+        for start, (size, is_result) in sorted((at, span) for at, span in spans if span[0]):
             if start < (ends if is_result else of_results):
                 return True
             ends = max(ends, start + size)

@@ -25,7 +25,7 @@ def hot_loop(assembly: str) -> list[str]:
             labels[label.group(1)] = number
         elif jump is not None and jump.group(1) in labels:
             loops.append((labels[jump.group(1)], number))
-    inner = [loop for loop in loops if not any(_inside(each, loop) for each in loops)]
+    inner = [loop for loop in loops if not any(_inside(other, loop) for other in loops)]
     best = max(inner, key=lambda loop: _work(lines[loop[0] : loop[1] + 1]), default=None)
     return [] if best is None else lines[best[0] : best[1] + 1]
 

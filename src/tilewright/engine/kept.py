@@ -39,10 +39,10 @@ class KeptSteps:
         which a damaged entry may say."""
         stream = zlib.decompressobj()
         try:
-            found = stream.decompress(self.data, LONGEST * _WIDEST)
+            data = stream.decompress(self.data, LONGEST * _WIDEST)
             if not stream.eof:
                 return None
-            text = found.decode()
+            text = data.decode()
             parse_schedule(text).start_among((start.kernel, start.exact), machine)
         except (zlib.error, UnicodeDecodeError, ParseError, ScheduleError):
             return None

@@ -73,28 +73,28 @@ class CompiledKernel:
         self,
         request: Request,
         target: Target,
-        made: Made,
+        parts: Made,
         threads: int,
         compile_seconds: float,
         from_cache: bool,
         origin: str,
     ) -> None:
         self.what = request.what
-        self.signature = signature = made.signature
+        self.signature = signature = parts.signature
         self.target = target
-        self.config = made.config
+        self.config = parts.config
         self.threads = threads
-        self.code = made.code
+        self.code = parts.code
         self.compile_seconds = compile_seconds
         self.from_cache = from_cache
         self.request = request
         self.origin = origin
-        self._steps = made.steps
-        self._packs = made.packs
+        self._steps = parts.steps
+        self._packs = parts.packs
         self._names, self._results = signature.names, signature.results
-        self.fitting = made.fitting
-        self._numbers = made.numbers
-        named = {*self._names, *(each.name for each in signature.scalars)}
+        self.fitting = parts.fitting
+        self._numbers = parts.numbers
+        named = {*self._names, *(scalar.name for scalar in signature.scalars)}
         self._options = named & {"out", "stream"}  # arguments that are called as options are
 
     @property
@@ -130,9 +130,9 @@ class CompiledKernel:
         if program is not None:
             placing = Placing(program, (), {})
             sizes = [form.extent * form.dtype.bytes for form in pack.forms]
-            made = placing.pack(array, name, source, form.extent, sizes)
-            pointers = tuple(memory.pointer for memory in made)
-            return Packed(name, pack.key, made, pointers, program.device_number)
+            device_memories = placing.pack(array, name, source, form.extent, sizes)
+            pointers = tuple(memory.pointer for memory in device_memories)
+            return Packed(name, pack.key, device_memories, pointers, program.device_number)
         data = tuple(aligned_memory(form.extent, form.dtype, zero=True) for form in pack.forms)
         pointers = tuple(int(memory.ctypes.data) for memory in data)
         pack.code.run([source.pointer(array), *pointers], 1)
@@ -310,8 +310,8 @@ class CompiledKernel:
             return
         if not results:
             raise ArgumentError("the kernel has no results", cure="leave out=... out")
-        given = out if isinstance(out, Mapping) else {results[0]: out}
-        for name, array in given.items():
+        values = out if isinstance(out, Mapping) else {results[0]: out}
+        for name, array in values.items():
             if name not in results:
                 raise ArgumentError(
                     f"{name!r} is no result", cure="choose one of " + ", ".join(results)
@@ -424,18 +424,18 @@ class CompiledKernel:
 
     def _repr_html_(self) -> str:
         rows: list[tuple[object, ...]] = [
-            (each.name, each.access, each.buffer.dtype, list(each.buffer.sizes))
-            for each in self.signature.arguments
+            (argument.name, argument.access, argument.buffer.dtype, list(argument.buffer.sizes))
+            for argument in self.signature.arguments
         ]
-        rows += [(each.name, "in", each.var.type, "") for each in self.signature.scalars]
-        made = "from the cache" if self.from_cache else "compiled"
+        rows += [(scalar.name, "in", scalar.var.type, "") for scalar in self.signature.scalars]
+        origin = "from the cache" if self.from_cache else "compiled"
         facts = {
             "kernel": repr(self),
             "target": f"{self.target.name}, {self.target.place}",
             "threads": self.threads,
             "config": repr(self.config),
             "chosen by": self.origin,
-            "made": f"{made} in {self.compile_seconds * 1e3:.1f} ms",
+            "made": f"{origin} in {self.compile_seconds * 1e3:.1f} ms",
         }
         return facts_html(facts) + table_html(rows, ("argument", "access", "type", "shape"))
 

@@ -48,46 +48,46 @@ class Numbers:
         self._made = (packs, code, target)
         self._counts = {name: len(pack.forms) for name, pack in packs.items()}
         self._where = f"call of kernel {kernel}"
-        self._names = {each.name for each in signature.scalars}
+        self._names = {scalar.name for scalar in signature.scalars}
         # What is aligned for a kernel's vectors, and kept.
         self._constants: dict[str, Any] = {}
-        for each in signature.constants:
-            assert each.digest is not None
-            if each.digest not in constants:
-                raise missing_constant(each)
-            self._constants[each.name] = aligned(constants[each.digest])
-        symbols = {symbol for each in signature.arguments for symbol in each.buffer.symbols}
-        self._symbols = [each for each in signature.scalars if each.var in symbols]
+        for constant in signature.constants:
+            assert constant.digest is not None
+            if constant.digest not in constants:
+                raise missing_constant(constant)
+            self._constants[constant.name] = aligned(constants[constant.digest])
+        symbols = {symbol for argument in signature.arguments for symbol in argument.buffer.symbols}
+        self._symbols = [scalar for scalar in signature.scalars if scalar.var in symbols]
         self._fittings: Newest[tuple[Scalar, ...], Fitting] = Newest(_KEPT)
         # The arrays whose shapes tell numbers, and what those shapes told.
         self._tellers = tuple(dict.fromkeys(a for at in signature.sizes.values() for a, _ in at))
         self._told_by: Newest[tuple[Any, ...], dict[str, Scalar]] = Newest(_KEPT)
         # Of each parameter in order: what a call passes, the address of a constant, or how many
         # pointers.
-        self._places: list[tuple[str, int]] = [self._place(each) for each in signature.params]
+        self._places: list[tuple[str, int]] = [self._place(param) for param in signature.params]
 
-    def take(self, given: dict[str, Any]) -> dict[str, Scalar]:
-        """Takes the numbers out of the arguments ``given``, which are the arrays then.
+    def take(self, arrays: dict[str, Any]) -> dict[str, Scalar]:
+        """Takes the numbers out of the arguments ``arrays``, which are the arrays then.
 
         Raises `ArgumentError` for one that is missing or that breaks a promise, and for arrays that
         disagree about a size.
         """
-        shapes = tuple([_shape(given.get(name), name) for name in self._tellers])
-        known = self._told_by.get(shapes)
-        if known is None or not known.keys().isdisjoint(given):
-            known = {}
-        numbers: dict[str, Scalar] = {**known}
-        telling = not known
+        shapes = tuple([_shape(arrays.get(name), name) for name in self._tellers])
+        cached = self._told_by.get(shapes)
+        if cached is None or not cached.keys().isdisjoint(arrays):
+            cached = {}
+        numbers: dict[str, Scalar] = {**cached}
+        telling = not cached
         for param in self._signature.scalars:
-            if param.name in known:
+            if param.name in cached:
                 continue
-            told = self._told(param.name, given)
-            if param.name in given:
-                value, where = given.pop(param.name), self._where
+            told = self._told(param.name, arrays)
+            if param.name in arrays:
+                value, where = arrays.pop(param.name), self._where
             elif told is not None:
                 value, where = told
             else:
-                self._check_tellers(param.name, given)
+                self._check_tellers(param.name, arrays)
                 raise ArgumentError(
                     f"the argument {param.name!r} is missing",
                     where=self._where,
@@ -103,49 +103,51 @@ class Numbers:
 
     def fitting(self, numbers: Mapping[str, Scalar]) -> Fitting:
         """What the arrays of a call with these numbers have to be."""
-        key = tuple(numbers[each.name] for each in self._symbols)
-        found = self._fittings.get(key)
-        if found is None:
-            values = {each.var: const(numbers[each.name], each.dtype) for each in self._symbols}
-            forms = {
-                each.name: _form(substitute_buffer(each.buffer, values))
-                for each in self._signature.arguments
+        key = tuple(numbers[symbol.name] for symbol in self._symbols)
+        kept = self._fittings.get(key)
+        if kept is None:
+            values = {
+                symbol.var: const(numbers[symbol.name], symbol.dtype) for symbol in self._symbols
             }
-            found = Fitting(self._signature, forms, *self._made)
-            self._fittings[key] = found
-        return found
+            forms = {
+                argument.name: _form(substitute_buffer(argument.buffer, values))
+                for argument in self._signature.arguments
+            }
+            kept = Fitting(self._signature, forms, *self._made)
+            self._fittings[key] = kept
+        return kept
 
     def arguments(self, pointers: list[int], numbers: Mapping[str, Scalar]) -> list[Any]:
         """What a program runs on: ``pointers`` to the arrays, to constants, and numbers, in their
         order."""
-        found: list[Any] = []
+        values: list[Any] = []
         first = 0
         for name, count in self._places:
             if name in numbers:
-                found.append(numbers[name])
+                values.append(numbers[name])
             elif count:
-                found += pointers[first : first + count]
+                values += pointers[first : first + count]
                 first += count
             else:
-                found.append(self._constants[name].ctypes.data)
-        return found
+                values.append(self._constants[name].ctypes.data)
+        return values
 
     def _place(self, param: Param | ScalarParam) -> tuple[str, int]:
         """The name of a parameter, and how many pointers a call has for it."""
-        own = param.name in self._names or param.name in self._constants
-        return param.name, 0 if own else self._counts.get(param.name, 1)
+        is_ours = param.name in self._names or param.name in self._constants
+        return param.name, 0 if is_ours else self._counts.get(param.name, 1)
 
     def resident(self, passed: tuple[bool, ...]) -> tuple[bool, ...]:
         """Which arrays are in a device's memory: constants are not, of the others ``passed``
         says."""
         rest = iter(passed)
-        found: list[bool] = []
-        for each in self._signature.params:
-            if each.name in self._constants:
-                found.append(False)
-            elif each.name not in self._names:
-                found += islice(rest, self._counts.get(each.name, 1))
-        return tuple(found)
+        flags: list[bool] = []
+        for param in self._signature.params:
+            if param.name in self._constants:
+                flags.append(False)
+            elif param.name not in self._names:
+                flags += islice(rest, self._counts.get(param.name, 1))
+        return tuple(flags)
 
     def placed(self, call: Call, numbers: Mapping[str, Scalar]) -> Call:
         """``call``, of the arrays, with constants and numbers."""
@@ -156,11 +158,11 @@ class Numbers:
             placement=replace(call.placement, resident=resident),
         )
 
-    def _told(self, name: str, given: Mapping[str, Any]) -> tuple[int, str] | None:
+    def _told(self, name: str, arrays: Mapping[str, Any]) -> tuple[int, str] | None:
         """The size ``name`` as the shape of an array tells it, and where; None where none does."""
         first: tuple[int, str] | None = None
         for array, dim in self._signature.sizes.get(name, ()):
-            shape = _shape(given.get(array), array)
+            shape = _shape(arrays.get(array), array)
             if shape is None or dim >= len(shape):
                 continue  # what is no such array is refused later
             size, place = int(shape[dim]), f"dim {dim} of {array}"
@@ -175,13 +177,13 @@ class Numbers:
                 )
         return first
 
-    def _check_tellers(self, name: str, given: Mapping[str, Any]) -> None:
+    def _check_tellers(self, name: str, arrays: Mapping[str, Any]) -> None:
         """`ArgumentError` for an array that has to be there, and would tell the size ``name``."""
         for array, _ in self._signature.sizes.get(name, ()):
             argument = self._signature.argument(array)
-            if given.get(array) is None and argument.access != "out":
+            if arrays.get(array) is None and argument.access != "out":
                 raise ArgumentError(
-                    f"{array} is None" if array in given else f"the argument {array!r} is missing",
+                    f"{array} is None" if array in arrays else f"the argument {array!r} is missing",
                     where=self._where,
                     why=f"the kernel declares it as `{argument.buffer!r}`",
                     cure=f"pass an array, {array}=...",

@@ -19,7 +19,7 @@ def operations_of(kernel: Kernel) -> tuple[int | None, DType | None]:
     counts: dict[DType, int] = {}
     if not _counted(kernel.body, 1, counts):
         return None, None
-    return sum(counts.values()), max(counts, key=lambda each: counts[each], default=None)
+    return sum(counts.values()), max(counts, key=lambda count: counts[count], default=None)
 
 
 def _counted(stmt: Stmt, times: int, counts: dict[DType, int]) -> bool:
@@ -29,9 +29,9 @@ def _counted(stmt: Stmt, times: int, counts: dict[DType, int]) -> bool:
         return False
     if isinstance(stmt, For | Compute):
         extents = [stmt.extent] if isinstance(stmt, For) else [dim.extent for dim in stmt.dims]
-        if not all(isinstance(each, Const) for each in extents):
+        if not all(isinstance(extent, Const) for extent in extents):
             return False
-        points *= math.prod(int(each.value) for each in extents if isinstance(each, Const))
+        points *= math.prod(int(extent.value) for extent in extents if isinstance(extent, Const))
     if not isinstance(stmt, For):
         for type_ in _operations(stmt):
             counts[type_] = counts.get(type_, 0) + points

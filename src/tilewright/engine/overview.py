@@ -36,7 +36,7 @@ class Overview:
 
     def _parts(self) -> Iterator[str]:
         yield "".join(f"<p>{html.escape(line)}</p>" for line in self.verdict)
-        longest = max((each.seconds for each in self.bars if each.seconds), default=0.0)
+        longest = max((bar.seconds for bar in self.bars if bar.seconds), default=0.0)
         yield '<div class="bars">'
         for bar in self.bars:
             said = "unknown" if bar.seconds is None else duration(bar.seconds)

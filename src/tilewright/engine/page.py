@@ -57,7 +57,7 @@ def page_text(
     if overview is not None:
         entries = [Entry("", _OVERVIEW, sheet=overview.html()), *entries]
     texts: dict[str, int] = {}
-    data = {"entries": [_entry(each, texts) for each in entries]}
+    data = {"entries": [_entry(entry, texts) for entry in entries]}
     written = {**data, "texts": [text.splitlines() for text in texts], "folded": folded}
     name = html.escape(title)
     return _PAGE.format(
@@ -89,12 +89,12 @@ def _entry(entry: Entry, texts: dict[str, int]) -> Mapping[str, Any]:
     if entry.after is None:
         return {}
     after = texts.setdefault(entry.after, len(texts))
-    found: dict[str, Any] = {"after": after, "label": entry.label}
+    values: dict[str, Any] = {"after": after, "label": entry.label}
     if entry.before is not None:
-        found["before"] = texts.setdefault(entry.before, len(texts))
-        found["beside"] = entry.beside
-        found["changes"] = list(_changes(entry.before, entry.after))
-    return found
+        values["before"] = texts.setdefault(entry.before, len(texts))
+        values["beside"] = entry.beside
+        values["changes"] = list(_changes(entry.before, entry.after))
+    return values
 
 
 def _changes(before: str, after: str) -> Iterable[tuple[int, int, int, int]]:

@@ -79,40 +79,44 @@ class Placing:
         handle = None if stream is None else stream_handle(stream)
         pointers: list[int] = []
         resident: list[bool] = []
-        found: list[Resident] = []
+        residents: list[Resident] = []
         tensor, moves = None, False
-        for name, getter, spec, known in self._arguments:
+        for name, getter, spec, checked_tensors in self._arguments:
             array = arrays[name]
-            pointer = known.pointer(array) if known else None
+            pointer = checked_tensors.pointer(array) if checked_tensors else None
             if pointer is not None:
                 tensor = array
                 pointers.append(pointer)
                 resident.append(True)
                 continue
-            each = describe_resident(array, name, handle) if spec else None
-            if each is not None and spec is not None and self._is_moved(array, each, name, spec):
-                pointers.append(each.info.pointer)
+            memory = describe_resident(array, name, handle) if spec else None
+            if (
+                memory is not None
+                and spec is not None
+                and self._is_moved(array, memory, name, spec)
+            ):
+                pointers.append(memory.info.pointer)
                 resident.append(False)
                 moves = True
                 continue
             packed = type(array) is Packed and array.device is not None
             if packed:
                 self._check_device(array.device, name)
-            resident.append(each is not None or packed)
-            if each is None or spec is None or known is None:
+            resident.append(memory is not None or packed)
+            if memory is None or spec is None or checked_tensors is None:
                 pointers.append(getter(array))
                 continue
-            self._check(each, name, spec)
-            pointers.append(each.info.pointer)
+            self._check(memory, name, spec)
+            pointers.append(memory.info.pointer)
             if is_torch(array):
                 tensor = array
-                known.learn(array)
+                checked_tensors.learn(array)
             else:
-                found.append(each)
+                residents.append(memory)
         beside: tuple[int, ...] = ()
         if handle is None:
-            handle, beside = _order(tensor, found)
-        keep = tuple(each.info.owner for each in found)
+            handle, beside = _order(tensor, residents)
+        keep = tuple(memory.info.owner for memory in residents)
         return Call(pointers, Placement(tuple(resident), handle, beside, moves), keep)
 
     def _known(self, spec: ArraySpec) -> CheckedTensors:
@@ -132,27 +136,31 @@ class Placing:
         """What ``program``, which packs an array, makes of ``source``: on the device, and done.
         A tensor on the device that lies otherwise than ``spec`` says is copied there first."""
         source = tensor_to_layout(source, name, spec, extent)
-        made = tuple(self._program.memory(size) for size in sizes)
-        found = describe_resident(source, name)
+        device_memories = tuple(self._program.memory(size) for size in sizes)
+        resident = describe_resident(source, name)
         beside: tuple[int, ...] = ()
-        if found is None:
+        if resident is None:
             pointer = spec.pointer(source)
         else:
-            self._check(found, name, spec)
-            pointer = found.info.pointer
-            beside = tuple(s for s in (found.stream, found.waiting) if s is not None)
+            self._check(resident, name, spec)
+            pointer = resident.info.pointer
+            beside = tuple(s for s in (resident.stream, resident.waiting) if s is not None)
         # On a stream of its own, which it waits for: calls on any may follow.
-        placement = Placement((found is not None, *(True for _ in made)), None, beside)
-        self._program.run_placed([pointer, *(memory.pointer for memory in made)], placement)
-        return made
+        placement = Placement(
+            (resident is not None, *(True for _ in device_memories)), None, beside
+        )
+        self._program.run_placed(
+            [pointer, *(memory.pointer for memory in device_memories)], placement
+        )
+        return device_memories
 
     def empty(self, name: str, form: ArrayForm, arrays: Mapping[str, Any], stream: Any) -> Any:
         """A new array for a result where the others are, for use on ``stream``; None where they are
         the host's."""
-        there = {each: array for each, array in arrays.items() if is_resident(array, each)}
+        there = {label: array for label, array in arrays.items() if is_resident(array, label)}
         if not there:
             return None
-        beside = next((each for each, array in there.items() if is_torch(array)), None)
+        beside = next((label for label, array in there.items() if is_torch(array)), None)
         if beside is None:
             raise ArgumentError(
                 f"{name} is missing",
@@ -169,19 +177,22 @@ class Placing:
             describe_resident(like, beside)
             raise
 
-    def _is_moved(self, array: Any, found: Resident, name: str, spec: ArraySpec) -> bool:
+    def _is_moved(self, array: Any, resident: Resident, name: str, spec: ArraySpec) -> bool:
         """Whether ``array``, a part of memory of this package's, is copied for the call, as it lies
         at no address that kernels take."""
-        if not isinstance(array, RemoteArray) or not found.info.pointer % self._program.alignment:
+        if (
+            not isinstance(array, RemoteArray)
+            or not resident.info.pointer % self._program.alignment
+        ):
             return False
-        self._check_device(found.device, name)
-        spec.check(found.info)
+        self._check_device(resident.device, name)
+        spec.check(resident.info)
         return True
 
-    def _check(self, found: Resident, name: str, spec: ArraySpec) -> None:
-        self._check_device(found.device, name)
-        spec.check(found.info)
-        alignment, address = self._program.alignment, found.info.pointer
+    def _check(self, resident: Resident, name: str, spec: ArraySpec) -> None:
+        self._check_device(resident.device, name)
+        spec.check(resident.info)
+        alignment, address = self._program.alignment, resident.info.pointer
         if address % alignment:
             raise ArgumentError(
                 f"{name} has address {address:#x}, expected one aligned to {alignment} bytes",
@@ -206,6 +217,10 @@ def _order(tensor: Any, residents: list[Resident]) -> tuple[int | None, tuple[in
     if tensor is not None:
         chosen: int | None = current_stream(tensor)
     else:
-        chosen = next((each.stream for each in residents if each.stream is not None), None)
-    others = [each.waiting if each.stream is None else each.stream for each in residents]
+        chosen = next(
+            (resident.stream for resident in residents if resident.stream is not None), None
+        )
+    others = [
+        resident.waiting if resident.stream is None else resident.stream for resident in residents
+    ]
     return chosen, tuple(dict.fromkeys(s for s in others if s is not None and s != chosen))

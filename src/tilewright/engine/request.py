@@ -71,7 +71,7 @@ def request_of(what: object, constant: Sequence[str] = ()) -> Request:
     Raises `ArgumentError` for anything else, and `VerificationError` for an ill-formed kernel.
     """
     names = (constant,) if isinstance(constant, str) else constant
-    if not isinstance(names, tuple | list) or not all(isinstance(each, str) for each in names):
+    if not isinstance(names, tuple | list) or not all(isinstance(name, str) for name in names):
         raise ArgumentError(
             f"{short(constant)} names no arguments",
             where="constant",
@@ -122,7 +122,7 @@ def _of_kernel(kernel: Kernel, constant: tuple[str, ...]) -> Request:
         what=kernel,
         name=kernel.name,
         kind=kernel.name,
-        title=lambda: ", ".join(repr(each.buffer) for each in kernel.arrays),
+        title=lambda: ", ".join(repr(array.buffer) for array in kernel.arrays),
         flops=lambda: operations_of(kernel)[0],
         identity=f"{constant} {to_text(kernel)}",
         signature=lambda: Signature(kernel.params),
@@ -131,7 +131,7 @@ def _of_kernel(kernel: Kernel, constant: tuple[str, ...]) -> Request:
 
 
 def _check_constant(signature: Signature, constant: tuple[str, ...]) -> None:
-    inputs = [each.name for each in signature.arguments if each.access == "in"]
+    inputs = [argument.name for argument in signature.arguments if argument.access == "in"]
     for name in constant:
         if name not in inputs:
             raise ArgumentError(

@@ -101,7 +101,7 @@ class Row:
     def as_json(self) -> dict[str, Any]:
         """The row as JSON's values, by the names of the fields."""
         return {
-            each.name: getattr(self, each.name) for each in fields(self) if each.name in _CHECKS
+            part.name: getattr(self, part.name) for part in fields(self) if part.name in _CHECKS
         }
 
 

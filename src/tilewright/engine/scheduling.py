@@ -85,9 +85,9 @@ class Schedule(KernelSchedule):
             )
         record = parse_schedule(text) if isinstance(text, str) else text
         record = record if strict else record.anywhere()
-        made = cls(what, target, constant=constant)
-        assert made.machine is not None
+        schedule = cls(what, target, constant=constant)
+        assert schedule.machine is not None
         start = request_of(what, constant).start()
-        made.start = record.start_among((start.kernel, start.exact), made.machine)
-        repeat(made, record)
-        return made
+        schedule.start = record.start_among((start.kernel, start.exact), schedule.machine)
+        repeat(schedule, record)
+        return schedule

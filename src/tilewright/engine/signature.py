@@ -87,7 +87,7 @@ def is_plain(buffer: Buffer) -> bool:
     layout = buffer.layout
     if layout.swizzle is not None or not (isinstance(layout.start, int) and layout.start == 0):
         return False
-    parts = {each.dim: each for each in buffer.layout.parts}
+    parts = {part.dim: part for part in buffer.layout.parts}
     if not len(parts) == len(buffer.layout.parts) == len(buffer.sizes):
         return False
     return all(
@@ -110,56 +110,57 @@ class Signature:
     def arguments(self) -> tuple[Param, ...]:
         """The arrays that a call passes."""
         return tuple(
-            each for each in self.params if isinstance(each, Param) and each.digest is None
+            param for param in self.params if isinstance(param, Param) and param.digest is None
         )
 
     @cached_property
     def constants(self) -> tuple[Param, ...]:
         """The arrays that lie beside the kernel."""
         return tuple(
-            each for each in self.params if isinstance(each, Param) and each.digest is not None
+            param for param in self.params if isinstance(param, Param) and param.digest is not None
         )
 
     @cached_property
     def arrays(self) -> tuple[Param, ...]:
         """All that is memory, constants too."""
-        return tuple(each for each in self.params if isinstance(each, Param))
+        return tuple(param for param in self.params if isinstance(param, Param))
 
     @cached_property
     def scalars(self) -> tuple[ScalarParam, ...]:
         """The numbers."""
-        return tuple(each for each in self.params if isinstance(each, ScalarParam))
+        return tuple(param for param in self.params if isinstance(param, ScalarParam))
 
     @cached_property
     def sizes(self) -> Mapping[str, tuple[tuple[str, int], ...]]:
         """The numbers that the shapes of arrays tell, each with the arrays and dims that are so
         long."""
-        found: dict[str, list[tuple[str, int]]] = {}
-        names = {each.var: each.name for each in self.scalars}
-        for each in self.arguments if names else ():
-            if is_plain(each.buffer):
-                for dim, size in enumerate(each.buffer.sizes):
+        places_of: dict[str, list[tuple[str, int]]] = {}
+        names = {scalar.var: scalar.name for scalar in self.scalars}
+        for argument in self.arguments if names else ():
+            if is_plain(argument.buffer):
+                for dim, size in enumerate(argument.buffer.sizes):
                     if isinstance(size, Var) and size in names:
-                        found.setdefault(names[size], []).append((each.name, dim))
-        return {name: tuple(places) for name, places in found.items()}
+                        places_of.setdefault(names[size], []).append((argument.name, dim))
+        return {name: tuple(places) for name, places in places_of.items()}
 
     @cached_property
     def names(self) -> tuple[str, ...]:
         """What a call passes, in order. Sizes that the shapes of arrays tell are left out of it:
         they are given by name, if at all."""
-        left_out = {*self.sizes, *(each.name for each in self.constants)}
-        return tuple(each.name for each in self.params if each.name not in left_out)
+        left_out = {*self.sizes, *(constant.name for constant in self.constants)}
+        return tuple(param.name for param in self.params if param.name not in left_out)
 
     @cached_property
     def results(self) -> tuple[str, ...]:
         """The arrays that the kernel writes."""
-        return tuple(each.name for each in self.arguments if each.access != "in")
+        return tuple(argument.name for argument in self.arguments if argument.access != "in")
 
     def at(self, numbers: Mapping[str, Scalar]) -> tuple[Param, ...]:
         """The arrays that a call with these ``numbers`` passes: `arguments` of known shapes."""
-        values = {each.var: const(numbers[each.name], each.dtype) for each in self.scalars}
+        values = {scalar.var: const(numbers[scalar.name], scalar.dtype) for scalar in self.scalars}
         return tuple(
-            replace(each, buffer=substitute_buffer(each.buffer, values)) for each in self.arguments
+            replace(argument, buffer=substitute_buffer(argument.buffer, values))
+            for argument in self.arguments
         )
 
     @cached_property
@@ -167,8 +168,8 @@ class Signature:
         """The form of each array, by its name. `UnsupportedError` where it depends on numbers that
         a call passes."""
         return {
-            each.name: form_of(each.buffer.shape, each.dtype, each.buffer.layout)
-            for each in self.arguments
+            argument.name: form_of(argument.buffer.shape, argument.dtype, argument.buffer.layout)
+            for argument in self.arguments
         }
 
     def form(self, name: str) -> ArrayForm:
@@ -178,22 +179,22 @@ class Signature:
 
     def argument(self, name: str) -> Param:
         """The argument called ``name``. Raises `ArgumentError` when there is none."""
-        for each in self.arguments:
-            if each.name == name:
-                return each
+        for param in self.arguments:
+            if param.name == name:
+                return param
         raise self.unknown(name)
 
     def unknown(self, name: object) -> ArgumentError:
         """The error for an argument that the kernel does not have."""
         return ArgumentError(f"there is no argument {short(name)}", cure=one_of(name, self.names))
 
-    def misnamed(self, given: Mapping[str, Any], missing: str = "") -> ArgumentError:
+    def misnamed(self, arguments: Mapping[str, Any], missing: str = "") -> ArgumentError:
         """The error for arguments that the kernel does not have, or else for a missing one."""
-        extra = ", ".join(repr(name) for name in sorted(set(given) - set(self.names)))
+        extra = ", ".join(repr(name) for name in sorted(set(arguments) - set(self.names)))
         if extra:
             return ArgumentError(
                 f"there is no argument {extra}",
-                cure=one_of(sorted(set(given) - set(self.names))[0], self.names),
+                cure=one_of(sorted(set(arguments) - set(self.names))[0], self.names),
             )
         return ArgumentError(
             f"the argument {missing!r} is missing",

@@ -56,7 +56,7 @@ class TraceStep:
     @property
     def transforms(self) -> list[tuple[str, Kernel, Kernel]]:
         """The transforms of the step, as Python, with the kernels before and after each."""
-        return [(str(each), each.before, each.kernel) for each in self.taken]
+        return [(str(taken), taken.before, taken.kernel) for taken in self.taken]
 
     def line(self, verbose: bool) -> str:
         """The step as text; ``verbose`` says whether it changed anything."""
@@ -148,8 +148,8 @@ class Trace:
 
     def _repr_html_(self) -> str:
         rows = [
-            (each.kind, each.name, f"{each.seconds * 1e3:.2f} ms", _CHANGED[each.changed])
-            for each in self.steps
+            (step.kind, step.name, f"{step.seconds * 1e3:.2f} ms", _CHANGED[step.changed])
+            for step in self.steps
         ]
         return table_html(rows, ("step", "name", "time", "changed"))
 

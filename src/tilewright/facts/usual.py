@@ -25,9 +25,11 @@ def usual(size: Size) -> int:
     if isinstance(size, Const):
         return int(size.value)
     facts = Facts.empty()
-    found = int(evaluate(size, {each: _number(each, facts) for each in variables(size)}))
+    value = int(
+        evaluate(size, {variable: _number(variable, facts) for variable in variables(size)})
+    )
     # Of a tile that may be shorter than others, the number may be that of one beyond the end.
-    return found if found > 0 else USUAL
+    return value if value > 0 else USUAL
 
 
 def typical(kernel: Kernel) -> Kernel:

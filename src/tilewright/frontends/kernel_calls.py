@@ -39,23 +39,27 @@ class KernelCall:
             raise ArgumentError(
                 f"{short(self.kernel)} is no kernel", cure="pass a function with @tw.kernel"
             )
-        for name, each in {"range": self.range, **self.results}.items():
-            if not callable(each):
+        for name, function in {"range": self.range, **self.results}.items():
+            if not callable(function):
                 raise self._refused(
-                    f"{name} is {short(each)}", "give a function of the op's arguments"
+                    f"{name} is {short(function)}", "give a function of the op's arguments"
                 )
         parameters = self.kernel.parameters
-        arrays = [name for name, each in parameters.items() if isinstance(each, ArrayType)]
-        known = [name for name, each in parameters.items() if isinstance(each, Constant)]
+        arrays = [
+            name for name, parameter in parameters.items() if isinstance(parameter, ArrayType)
+        ]
+        expected = [
+            name for name, parameter in parameters.items() if isinstance(parameter, Constant)
+        ]
         for names, of, what in (
             (self.results, arrays, "array"),
             (self.changes, arrays, "array"),
-            (self.constants, known, "constant"),
+            (self.constants, expected, "constant"),
         ):
             for name in names:
                 if name not in of:
                     raise self._refused(f"{name!r} is no {what} of it", one_of(name, of))
-        for name in known:
+        for name in expected:
             if name not in self.constants:
                 raise self._refused(f"the constant {name} is open", "give it in constants=")
         for name in self.changes:
@@ -71,8 +75,8 @@ class KernelCall:
     @property
     def inputs(self) -> dict[str, Any]:
         """The annotations of the op's arguments by name."""
-        made = self.results.keys() | self.constants.keys()
-        return {name: a for name, a in self.kernel.parameters.items() if name not in made}
+        computed = self.results.keys() | self.constants.keys()
+        return {name: a for name, a in self.kernel.parameters.items() if name not in computed}
 
     def shapes(self, arguments: Sequence[Any]) -> dict[str, tuple[int, ...]]:
         """The shapes of what the op makes."""
@@ -95,43 +99,43 @@ class KernelCall:
     def launch(self, arrays: Mapping[str, Any], arguments: Sequence[Any]) -> None:
         """Runs the kernel: on ``arrays``, and for a range that ``arguments`` decide. Raises
         `ArgumentError` where it stores to an array that was not said to change."""
-        size, given = self._given(arrays, arguments)
+        size, values = self._given(arrays, arguments)
         target = "x86" if self.target is None else self.target
-        self.kernel.launch(size, *given, local=self.local, target=target, threads=self.threads)
+        self.kernel.launch(size, *values, local=self.local, target=target, threads=self.threads)
 
     def specialized(
         self, arrays: Mapping[str, Any], arguments: Sequence[Any]
     ) -> tuple[Kernel, dict[str, Any]]:
         """The kernel in the IR that such a `launch` runs, of which only shapes and types of
         ``arrays`` count, and the values of its numbers that no array decides."""
-        size, given = self._given(arrays, arguments)
-        kernel = self.kernel.specialized(size, *given, local=self.local)
+        size, values = self._given(arrays, arguments)
+        kernel = self.kernel.specialized(size, *values, local=self.local)
         sizes = (size,) if isinstance(size, int) else size
-        return kernel, {**arrays, **{f"global_{n}": each for n, each in enumerate(sizes)}}
+        return kernel, {**arrays, **{f"global_{n}": length for n, length in enumerate(sizes)}}
 
     def _given(
         self, arrays: Mapping[str, Any], arguments: Sequence[Any]
     ) -> tuple[int | Sequence[int], list[Any]]:
         """The range, and the arguments of the kernel in its order, which are checked."""
-        found = {**self.constants, **arrays}
-        given = [found[name] for name in self.kernel.parameters]
+        values_of = {**self.constants, **arrays}
+        values = [values_of[name] for name in self.kernel.parameters]
         size = self.range(*arguments)
-        self._check_stored(size, given)
-        return size, given
+        self._check_stored(size, values)
+        return size, values
 
-    def _check_stored(self, size: int | Sequence[int], given: Sequence[Any]) -> None:
+    def _check_stored(self, size: int | Sequence[int], values: Sequence[Any]) -> None:
         """Once for each combination of types, which may decide what is stored."""
-        types = tuple(str(getattr(each, "dtype", type(each))) for each in given)
+        types = tuple(str(getattr(value, "dtype", type(value))) for value in values)
         if types in self._known:
             return
-        made = self.kernel.specialized(size, *given, local=self.local)
-        for each in made.params:
-            stored = isinstance(each, Param) and each.access != "in"
-            named = each.name in self.kernel.parameters  # not what messages go to
-            if stored and named and each.name not in {*self.results, *self.changes}:
+        kernel = self.kernel.specialized(size, *values, local=self.local)
+        for param in kernel.params:
+            stored = isinstance(param, Param) and param.access != "in"
+            named = param.name in self.kernel.parameters  # not what messages go to
+            if stored and named and param.name not in {*self.results, *self.changes}:
                 raise self._refused(
-                    f"the kernel stores to {each.name}",
-                    f"say so: name {each.name} among what it changes, or makes",
+                    f"the kernel stores to {param.name}",
+                    f"say so: name {param.name} among what it changes, or makes",
                     "a framework reorders what it takes for a read",
                 )
         self._known.add(types)

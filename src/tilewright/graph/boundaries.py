@@ -43,7 +43,7 @@ class _Part:
 
     @property
     def reduces(self) -> bool:
-        return any(r.combiner is not None for each in self.computes for r in each.results)
+        return any(r.combiner is not None for compute in self.computes for r in compute.results)
 
     @property
     def plain(self) -> bool:

@@ -259,7 +259,7 @@ def _in_tiles(cut: Sequence[Members], items: Items, local: frozenset[Buffer]) ->
             runs.append([members])
     for run in runs:
         between = [_passed(a, b, items, local) for a, b in pairwise(run)]
-        one = Members(tuple(n for each in run for n in each.items), run[-1].contraction)
+        one = Members(tuple(n for members in run for n in members.items), run[-1].contraction)
         if sum(between) > _LARGE and in_tiles(_kernel(one, items, local)):
             yield one
         else:

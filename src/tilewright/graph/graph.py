@@ -28,13 +28,13 @@ class Graph:
     @property
     def inputs(self) -> tuple[str, ...]:
         """What a call passes, but for results."""
-        arrays = [each for each in self.kernel.arrays if each.digest is None]
-        return tuple(each.name for each in arrays if each.access != "out")
+        arrays = [array for array in self.kernel.arrays if array.digest is None]
+        return tuple(array.name for array in arrays if array.access != "out")
 
     @property
     def outputs(self) -> tuple[str, ...]:
         """What it writes."""
-        return tuple(each.name for each in self.kernel.arrays if each.access != "in")
+        return tuple(array.name for array in self.kernel.arrays if array.access != "in")
 
     @property
     def constants(self) -> Mapping[str, NDArray[Any]]:
@@ -62,4 +62,4 @@ def is_graph(what: object) -> bool:
     if not isinstance(what, Kernel) or what.scalars:
         return False
     counted = (Compute, Opaque)
-    return sum(isinstance(each, counted) for each in walk_stmts(what.body)) > SEVERAL
+    return sum(isinstance(stmt, counted) for stmt in walk_stmts(what.body)) > SEVERAL

@@ -31,13 +31,13 @@ def library(
     """
     tensors = {**tensors, **more}
     builder.check_tensors(*tensors.values())
-    known: dict[str, DType] = {}
+    types_of_roles: dict[str, DType] = {}
     for slot in problem.slots(direction):
         if slot.role and slot.name in tensors:
-            known.setdefault(slot.role, tensors[slot.name].dtype)
+            types_of_roles.setdefault(slot.role, tensors[slot.name].dtype)
     usual = next(iter(tensors.values())).dtype if tensors else None
-    chosen = {role: known.get(role, usual) for role in problem.roles} | dict(types or {})
-    missing = [role for role, each in chosen.items() if each is None]
+    chosen = {role: types_of_roles.get(role, usual) for role in problem.roles} | dict(types or {})
+    missing = [role for role, dtype in chosen.items() if dtype is None]
     if missing:
         raise builder.refuse(f"{problem.driver} of no tensor", f"give types for {missing[0]}")
     op = library_op(problem, direction, {r: t for r, t in chosen.items() if t is not None})
@@ -54,6 +54,6 @@ def ordered(x: Tensor, dim: int, count: int, *, descending: bool) -> tuple[Tenso
     if descending and 0 < count < size:
         problem = TopKProblem(x.shape, dim, amount=(count,))
     src = convert(x, u8) if truths else x
-    found = library(x.builder, problem, types={"indices": s32}, src=src)
-    values, places = convert(found["dst"], x.dtype), convert(found["indices"], s64)
+    results = library(x.builder, problem, types={"indices": s32}, src=src)
+    values, places = convert(results["dst"], x.dtype), convert(results["indices"], s64)
     return part(values, dim, 0, count), part(places, dim, 0, count)

@@ -63,7 +63,7 @@ def groups_text(
         rows.append((str(number), f"{name} {launch.kernel}", microseconds, limit, title(launch)))
     lines = aligned(rows, right=(2,))
     if deciding is not None and deciding.decisions:
-        decided = [(each.how, each.what, each.why) for each in deciding.decisions]
+        decided = [(decision.how, decision.what, decision.why) for decision in deciding.decisions]
         lines += ["", *aligned([("decided", "of", "why"), *decided])]
     several = [("group", "predicted us", "how its products may run")]
     for number, launch in enumerate(launches(cut.steps)):
@@ -74,9 +74,17 @@ def groups_text(
     if len(several) > 1:
         lines += ["", *aligned(several, right=(1,))]
     apart = [("from", "to", "KiB", "buffer", "why they are apart")]
-    for each in boundaries(cut.graph, groups):
-        size = f"{each.buffer.bytes / 1024:.1f}"
-        apart.append((str(each.producer), str(each.consumer), size, each.buffer.name, each.why))
+    for boundary in boundaries(cut.graph, groups):
+        size = f"{boundary.buffer.bytes / 1024:.1f}"
+        apart.append(
+            (
+                str(boundary.producer),
+                str(boundary.consumer),
+                size,
+                boundary.buffer.name,
+                boundary.why,
+            )
+        )
     return "\n".join([*lines, "", *aligned(apart, right=(2,))] if len(apart) > 1 else lines)
 
 

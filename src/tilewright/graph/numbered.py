@@ -98,8 +98,8 @@ def _in_order(names: set[Var], sizes: Iterable[Expr]) -> list[Expr]:
     """The scalars that occur, in the order in which they do."""
     scalars: dict[Var, None] = {}
     for size in sizes:
-        own = symbols_of(size) | variables(size)
-        scalars |= dict.fromkeys(sorted(names & own, key=lambda v: v.name))
+        symbols_there = symbols_of(size) | variables(size)
+        scalars |= dict.fromkeys(sorted(names & symbols_there, key=lambda v: v.name))
     return [*scalars]
 
 

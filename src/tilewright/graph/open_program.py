@@ -73,10 +73,10 @@ class OpenProgram:
         where = f"sizes of {self.kernel.name}"
         values = {p.name: scalar_argument(p, numbers[p.name], where) for p in self.kernel.scalars}
         key = tuple(values.values())
-        found = self._programs.get(key)
-        if found is None:
-            found = self._programs[key] = self._made(values)
-        return found
+        compiled_kernel = self._programs.get(key)
+        if compiled_kernel is None:
+            compiled_kernel = self._programs[key] = self._made(values)
+        return compiled_kernel
 
     def _made(self, numbers: Mapping[str, Scalar]) -> CompiledKernel:
         if self._cut is None:
@@ -114,19 +114,21 @@ class OpenGraphProgram(CompiledKernel):
         signature = Signature(tuple(passed.get(p.name, p) for p in graph.kernel.params))
         code = _OpenCode(self)
         numbers = Numbers(signature, {}, code, target.name, request.name, graph.kernel.constants)
-        made = Made(GroupsConfig(()), code, {}, signature, KeptSteps(b""), None, numbers)
+        whole = Made(GroupsConfig(()), code, {}, signature, KeptSteps(b""), None, numbers)
         seconds = time.perf_counter() - start
         cached = self.open_program.from_cache
-        super().__init__(request, target, made, threads, seconds, cached, "its kernels, one by one")
+        super().__init__(
+            request, target, whole, threads, seconds, cached, "its kernels, one by one"
+        )
 
     def at(self, numbers: Mapping[str, int]) -> CompiledKernel:
         """The program for these sizes. Raises `ArgumentError`, and what compiling does, for sizes
         that have a program of their own."""
         key = tuple([numbers[param.name] for param in self.graph.scalars])
-        found = self._closed.get(key)
-        if found is None:
-            found = self._closed[key] = self._at(numbers)
-        return found
+        compiled_kernel = self._closed.get(key)
+        if compiled_kernel is None:
+            compiled_kernel = self._closed[key] = self._at(numbers)
+        return compiled_kernel
 
     @property
     def closed(self) -> tuple[Mapping[str, int], ...]:
@@ -178,8 +180,8 @@ class OpenGraphProgram(CompiledKernel):
         """The program in which some sizes are ``closed``, or all are, where the rest cannot be open
         then."""
         key = tuple(closed.items())
-        known = self._others.get(key)
-        if known is None:
+        compiled_kernel = self._others.get(key)
+        if compiled_kernel is None:
             assert self.graph.closing is not None
             try:
                 graph = self.graph.closing(closed)
@@ -187,8 +189,10 @@ class OpenGraphProgram(CompiledKernel):
                 if len(closed) == len(self.graph.scalars):
                     raise
                 return self._other({p.name: numbers[p.name] for p in self.graph.scalars}, numbers)
-            known = self._others[key] = self._compile(graph, self.target.name, self.threads)
-        return known
+            compiled_kernel = self._others[key] = self._compile(
+                graph, self.target.name, self.threads
+            )
+        return compiled_kernel
 
 
 Compile = Callable[[Graph, str, int], CompiledKernel]
@@ -230,16 +234,16 @@ def closed(cut: Cut, numbers: Mapping[str, Scalar]) -> Cut:
     """``cut`` on memory of known sizes: its kernels take numbers, and launches say which. Of the
     graph, it has the parameters."""
     values = {p.var: const(numbers[p.name], p.dtype) for p in cut.graph.scalars}
-    known: dict[Buffer, Buffer] = {}
+    renewed: dict[Buffer, Buffer] = {}
 
     def of(old: Buffer) -> Buffer:
-        if old not in known:
-            known[old] = substitute_buffer(old, values)
-        return known[old]
+        if old not in renewed:
+            renewed[old] = substitute_buffer(old, values)
+        return renewed[old]
 
     def launch(step: Launch) -> Launch:
-        given = tuple(substitute_size(number, values) for number in step.numbers)
-        return step.on(tuple(map(of, step.buffers)), given)
+        value = tuple(substitute_size(number, values) for number in step.numbers)
+        return step.on(tuple(map(of, step.buffers)), value)
 
     params = tuple(Param(of(p.buffer), p.access, p.digest) for p in cut.graph.arrays)
     nothing = buffer(fresh("nothing", {param.name for param in params}), s64, (1,))

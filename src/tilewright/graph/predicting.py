@@ -63,9 +63,9 @@ class Parts:
     def __init__(self, kernel: Kernel, deciding: Deciding) -> None:
         self.kernel, self.machine, self.values = kernel, deciding.machine, Values.of(kernel)
         self.constants = {
-            each.buffer
-            for each in kernel.arrays
-            if each.digest is not None or each.name in deciding.constant
+            array.buffer
+            for array in kernel.arrays
+            if array.digest is not None or array.name in deciding.constant
         }
 
     @cached_property
@@ -77,7 +77,7 @@ class Parts:
             return {}
         positions = [n for n, stmt in enumerate(stmts) if not isinstance(stmt, Allocate)]
         items = [item_of(stmts[n]) for n in positions]
-        names = {each.name for each in (*self.kernel.params, *self.values.allocated)}
+        names = {item.name for item in (*self.kernel.params, *self.values.allocated)}
         local = frozenset(self.values.allocated)
         cut = groups_of(items, local, names, chains=True, products=True)
         groups = [tuple(positions[n] for n in members.items) for members in cut]
@@ -85,7 +85,7 @@ class Parts:
 
     def around(self, positions: Iterable[int]) -> list[int]:
         """The positions of all that is in groups with those at ``positions``."""
-        return sorted({n for each in positions for n in self._groups.get(each, ())})
+        return sorted({n for position in positions for n in self._groups.get(position, ())})
 
     def regions(self, buffers: Iterable[Buffer]) -> list[tuple[list[Buffer], list[int]]]:
         """``buffers`` in sets that share no group, with the positions of what is in groups that
@@ -94,7 +94,7 @@ class Parts:
         for buffer in buffers:
             members = set(self.around(self.touching(buffer)))
             joined = {id(region[n]): region[n] for n in members if n in region}.values()
-            into = max(joined, key=lambda each: len(each[1]), default=([], set()))
+            into = max(joined, key=lambda entry: len(entry[1]), default=([], set()))
             for other in joined:
                 if other is not into:
                     into[0].extend(other[0])
@@ -103,8 +103,8 @@ class Parts:
             into[0].append(buffer)
             into[1].update(members)
             region.update(dict.fromkeys(members, into))
-        found = {id(each): each for each in region.values()}.values()
-        return [(those, sorted(members)) for those, members in found]
+        entries = {id(entry): entry for entry in region.values()}.values()
+        return [(those, sorted(members)) for those, members in entries]
 
     def touching(self, buffer: Buffer) -> tuple[int, ...]:
         """The positions of what reads or writes ``buffer``."""
@@ -165,14 +165,14 @@ def _sums(computes: Iterable[Compute]) -> object:
     """What tells the sums among ``computes``: what they read and write, by which dims."""
     return tuple(
         (
-            *(repr(dim.extent) for dim in each.dims),
+            *(repr(dim.extent) for dim in compute.dims),
             *(
                 repr(replace(v.buffer, name=""))
-                for v in (*(o.view for o in each.operands), each.out)
+                for v in (*(o.view for o in compute.operands), compute.out)
             ),
         )
-        for each in computes
-        if len(each.outputs) == 1 and each.results[0].combiner is not None
+        for compute in computes
+        if len(compute.outputs) == 1 and compute.results[0].combiner is not None
     )
 
 
@@ -194,9 +194,9 @@ def _seconds_of(
     names = packable(cut, [b.name for b in touched if b in constant])
     pairs = zip(cut.kernels, names, strict=True)
     times = [predicted_seconds(kernel, machine, constant) for kernel, constant in pairs]
-    each = [times[launch.kernel] for launch in launches(cut.steps)]
-    whole = sum(time for time in each if time is not None) + _BETWEEN * len(each)
-    return whole if None not in each else None
+    seconds = [times[launch.kernel] for launch in launches(cut.steps)]
+    whole = sum(time for time in seconds if time is not None) + _BETWEEN * len(seconds)
+    return whole if None not in seconds else None
 
 
 def _by_name(stmt: Stmt) -> list[Buffer]:

@@ -91,12 +91,12 @@ def _made_of(kernel: Kernel, constants: Collection[Buffer]) -> dict[Buffer, froz
     return prepared
 
 
-def _is_worth_it(made: Buffer, sources: Collection[Buffer]) -> bool:
-    """Whether ``made`` takes no more memory than what it is made of, or is as many elements."""
-    if made.bytes <= sum(source.bytes for source in sources):
+def _is_worth_it(buffer: Buffer, sources: Collection[Buffer]) -> bool:
+    """Whether ``buffer`` takes no more memory than what it is made of, or is as many elements."""
+    if buffer.bytes <= sum(source.bytes for source in sources):
         return True
-    elements = made.bytes // made.dtype.bytes
-    return made.bytes <= _SMALL and elements <= sum(s.bytes // s.dtype.bytes for s in sources)
+    elements = buffer.bytes // buffer.dtype.bytes
+    return buffer.bytes <= _SMALL and elements <= sum(s.bytes // s.dtype.bytes for s in sources)
 
 
 def _in_front(kernel: Kernel, prepared: Collection[Buffer]) -> Kernel:

@@ -80,8 +80,8 @@ def without_relabels(
         source, target = (place.get(buffer, buffer) for buffer in pair)
         old, new = (source, target) if target in inside else (target, source)
         # An argument may hold what a step before still reads.
-        before = frozenset[Buffer]().union(*(each.buffers for each in top[:number]))
-        after = frozenset[Buffer]().union(*(writes[id(each)] for each in top[number + 1 :]))
+        before = frozenset[Buffer]().union(*(launch.buffers for launch in top[:number]))
+        after = frozenset[Buffer]().union(*(writes[id(launch)] for launch in top[number + 1 :]))
         if new not in inside or pair[0] in after or pair[1] in after or pair[1] in before:
             continue
         gone.add(id(step))

@@ -101,7 +101,7 @@ def _most() -> int:
 
 def _path() -> list[str]:
     """Where modules are found here, for a process that runs elsewhere."""
-    return [os.path.abspath(each) for each in sys.path if each]
+    return [os.path.abspath(name) for name in sys.path if name]
 
 
 class _Helper:

@@ -86,7 +86,7 @@ def unary_values(op: str, type: DType, a: Any) -> Any:
 
 def fma_values(type: DType, a: Any, b: Any, c: Any) -> Any:
     """``a * b + c`` of ``type``, computed exactly and rounded once."""
-    wide = (convert(each, type, f64) for each in (a, b, c))
+    wide = (convert(argument, type, f64) for argument in (a, b, c))
     exact = _fused(*wide, type.bits)
     return convert(np.asarray(exact, np.float64), f64, type)
 

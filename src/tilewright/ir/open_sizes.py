@@ -46,16 +46,16 @@ def for_all_sizes(
     Raises `UnsupportedError` where the two differ in their ``text``: numbers are made of sizes.
     """
     decided: dict[Expr, bool] = {}
-    made: list[T] = []
+    result: list[T] = []
     for example in (0, 1):
         what, sizes = build(example)
-        made.append(what)
+        result.append(what)
         for condition, holds in sizes.decided.items():
             if decided.setdefault(condition, holds) != holds:
                 raise UnsupportedError(f"whether `{condition}` decides how it is computed")
-    if text(made[0]) != text(made[1]):
+    if text(result[0]) != text(result[1]):
         raise UnsupportedError("some of its numbers are made of sizes")
-    return made[0], decided
+    return result[0], decided
 
 
 class OpenSizes:
@@ -159,9 +159,9 @@ class OpenSize(StandIn):
     sizes: OpenSizes
 
     def __new__(cls, sizes: OpenSizes, expr: Expr, example: int) -> OpenSize:
-        made = int.__new__(cls, example)
-        made.sizes, made.expr = sizes, expr
-        return made
+        open_size = int.__new__(cls, example)
+        open_size.sizes, open_size.expr = sizes, expr
+        return open_size
 
     def _of(self, op: str, a: int, b: int) -> Any:
         if not isinstance(a, int) or not isinstance(b, int):

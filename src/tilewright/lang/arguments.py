@@ -41,7 +41,7 @@ class Arguments(NamedTuple):
         """The parameters in the IR, and the values of their names."""
         types, constants = dict(choice.types), dict(choice.constants)
         tunables, places = dict(choice.tunables), dict(choice.places)
-        constants |= {name: tunables[each.name] for name, each in self.defaults.items()}
+        constants |= {name: tunables[default.name] for name, default in self.defaults.items()}
         arrays = _Arrays(translation, types)
         sizes = arrays.sizes
         named = {
@@ -61,8 +61,8 @@ class Arguments(NamedTuple):
                 if place.same:
                     values[name] = values[place.same]
                     continue
-                names = [name, *(other for other, each in places.items() if each.same == name)]
-                shapes = [self.annotations[each].shape for each in names]
+                names = [name, *(other for other, value in places.items() if value.same == name)]
+                shapes = [self.annotations[name].shape for name in names]
                 values[name] = arrays.one(name, annotation.dtype, _merged(shapes), place)
                 params.append(Param(values[name].buffer, "in"))
             else:

@@ -37,8 +37,8 @@ class Elements(Scope):
                     table = self.translation.tables.of_numbers(self.refuse, value)
                     place = self.place(table, [position], node.slice)
                     return load(table.buffer, place, self.guard)
-                known = ast.copy_location(ast.Constant(position), node.slice)
-                node = ast.copy_location(ast.Subscript(node.value, known), node)
+                constant = ast.copy_location(ast.Constant(position), node.slice)
+                node = ast.copy_location(ast.Subscript(node.value, constant), node)
             return self._of_tuple(value, node, "a tuple")
         raise self.refuse(f"{described(value)} has no elements", cure="index an array or a tuple")
 

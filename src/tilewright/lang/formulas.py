@@ -37,10 +37,10 @@ _RECORDED: Mapping[str, str] = {
 }
 
 
-def _computed(site: Site, build: Callable[..., Expr], least: DType | None, *given: Any) -> Expr:
+def _computed(site: Site, build: Callable[..., Expr], least: DType | None, *arguments: Any) -> Expr:
     """A function of floats of one type: narrower ones than ``least`` (f32 without) are computed in
     that, and rounded once."""
-    values = [site.typed(each) for each in given]
+    values = [site.typed(argument) for argument in arguments]
     for other in values[1:]:
         values[0], _ = site.arithmetic.common(values[0], other, f"tw.{site.name}")
     type_ = values[0].type
@@ -52,7 +52,7 @@ def _computed(site: Site, build: Callable[..., Expr], least: DType | None, *give
         )
     least = least or f32
     wide = type_ if type_.bits >= least.bits else least
-    named = [site.let("x", ir.cast(wide, ir.cast(type_, each))) for each in values]
+    named = [site.let("x", ir.cast(wide, ir.cast(type_, expr))) for expr in values]
     (value,) = named_parts([build(*named)], lambda part: site.let("part", part))
     return ir.cast(type_, value)
 
@@ -78,22 +78,22 @@ def _of_numbers(
     build: Callable[..., Expr],
     of_literal: Callable[..., Any],
     least: DType | None,
-    *given: Any,
+    *numbers: Any,
 ) -> Any:
-    if not all(map(is_literal, given)):
-        return _computed(site, build, least, *given)
+    if not all(map(is_literal, numbers)):
+        return _computed(site, build, least, *numbers)
     try:
         with np.errstate(all="ignore"):
-            found = float(of_literal(*(np.float64(each) for each in given)))
+            number = float(of_literal(*(np.float64(literal) for literal in numbers)))
     except (ArithmeticError, ValueError) as error:
-        found = math.nan
+        number = math.nan
         reason: str | None = str(error)
     else:
         reason = None
-    if math.isnan(found):
-        shown = ", ".join(map(str, given))
+    if math.isnan(number):
+        shown = ", ".join(map(str, numbers))
         raise site.refuse(f"tw.{site.name}({shown}) is no number", reason, "correct the number")
-    return found
+    return number
 
 
 def _recorded(name: str) -> Callable[..., Any]:

@@ -60,7 +60,9 @@ class KernelFunction:
         self._annotations = annotations_of(function, self._source)
         self._defaults = defaults_of(function)
         self._parameters = {
-            name: each for name, each in self._annotations.items() if name not in self._defaults
+            name: annotation
+            for name, annotation in self._annotations.items()
+            if name not in self._defaults
         }
         for lanes in subgroup.values if isinstance(subgroup, Tunable) else (subgroup,):
             if lanes is not None and (

@@ -142,21 +142,21 @@ class Launches:
         pairs = [*zip(self._function.parameters.items(), launch.arguments, strict=True)]
         arrays = {name: v for (name, a), v in pairs if isinstance(a, ArrayType)}
         try:
-            found = placed(arrays)
+            there = placed(arrays)
         except ArgumentError:  # not of the host
             raise error from None
-        if not (found.places or found.copied) or any(
-            isinstance(view, RemoteArray) for view in found.copied.values()
+        if not (there.places or there.copied) or any(
+            isinstance(view, RemoteArray) for view in there.copied.values()
         ):
             raise error
-        copies = {name: view.copy() for name, view in found.copied.items()}
+        copies = {name: view.copy() for name, view in there.copied.items()}
         for name, copy in copies.items():
-            copy.flags.writeable = found.copied[name].flags.writeable
+            copy.flags.writeable = there.copied[name].flags.writeable
         values = [copies.get(name, value) for (name, _), value in pairs]
-        launch = launch._replace(arguments=values, placed=found)
+        launch = launch._replace(arguments=values, placed=there)
         arrays_in_code = self.ready(launch).specialized.kernel.arrays
         written = {array.name for array in arrays_in_code if array.access != "in"}
-        if written & found.crossed:
+        if written & there.crossed:
             raise error
         return WithCopies(launch, copies, written)
 

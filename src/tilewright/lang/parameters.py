@@ -16,7 +16,11 @@ from tilewright.lang.tunables import Tunable
 def defaults_of(function: FunctionType) -> dict[str, Tunable]:
     """The defaults that are tunables, by the names of the parameters."""
     parameters = inspect.signature(function).parameters.values()
-    return {each.name: each.default for each in parameters if isinstance(each.default, Tunable)}
+    return {
+        parameter.name: parameter.default
+        for parameter in parameters
+        if isinstance(parameter.default, Tunable)
+    }
 
 
 def check_plain(source: Source) -> None:

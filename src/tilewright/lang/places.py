@@ -92,8 +92,8 @@ def _gaps(info: ArrayInfo) -> tuple[tuple[int, ...], dict[int, int]]:
 
 def _steps(info: ArrayInfo) -> list[int]:
     """The strides; that of a dim of one element does not matter, and without elements none does."""
-    each = zip(info.shape, info.strides, contiguous(info.shape), strict=True)
-    return [row if size == 1 or 0 in info.shape else stride for size, stride, row in each]
+    triples = zip(info.shape, info.strides, contiguous(info.shape), strict=True)
+    return [row if size == 1 or 0 in info.shape else stride for size, stride, row in triples]
 
 
 def _same(a: ArrayInfo, b: ArrayInfo) -> bool:

@@ -41,9 +41,9 @@ class Tables:
 
     def of_numbers(self, refuse: Refuse, numbers: tuple[Any, ...]) -> Array:
         """The table of a tuple of numbers: f32 where one is a float, else s32, or s64."""
-        if any(isinstance(each, float) for each in numbers):
+        if any(isinstance(number, float) for number in numbers):
             return self._table("table", f32, np.array(numbers, np.float32))
-        if all(s32.lowest <= each <= s32.highest for each in numbers):
+        if all(s32.lowest <= number <= s32.highest for number in numbers):
             return self._table("table", s32, np.array(numbers, np.int32))
         try:
             return self._table("table", s64, np.array(numbers, np.int64))
@@ -53,7 +53,7 @@ class Tables:
 
     def has(self, array: Array) -> bool:
         """Whether ``array`` is one of them."""
-        return any(each.buffer is array.buffer for each in self._arrays.values())
+        return any(other.buffer is array.buffer for other in self._arrays.values())
 
     def _table(self, name: str, element: DType, values: NDArray[Any]) -> Array:
         shape = values.shape
@@ -63,10 +63,10 @@ class Tables:
             # The bytes of another table of another type: a digest has one, so it is made longer.
             longer = np.concatenate([values, values[-1:]])
             return Array(self._table(name, element, longer).buffer, shape, parameter=False)
-        known = self._arrays.get((digest, element, shape))
-        if known is None:
+        array = self._arrays.get((digest, element, shape))
+        if array is None:
             memory = buffer(self._fresh(name), element, shape)
-            known = self._arrays[digest, element, shape] = Array(memory, shape, parameter=False)
+            array = self._arrays[digest, element, shape] = Array(memory, shape, parameter=False)
             self.params.append(Param(memory, "in", digest))
             self.contents[digest] = contents
-        return known
+        return array

@@ -156,14 +156,14 @@ def sizes_with(sizes: Any, chosen: Chosen, where: str) -> Any:
     if isinstance(sizes, Tunable):
         return chosen[sizes.name]
     if isinstance(sizes, tuple | list):
-        return tuple(chosen[each.name] if isinstance(each, Tunable) else each for each in sizes)
+        return tuple(chosen[size.name] if isinstance(size, Tunable) else size for size in sizes)
     return sizes
 
 
 def choose(tunables: Mapping[str, Tunable], wanted: object, where: str) -> dict[str, Any]:
     """The values of ``tunables``: those that are ``wanted`` by their names, the first of the
     others. Raises `ArgumentError` for names and values that are not declared."""
-    chosen = {name: each.first for name, each in tunables.items()}
+    chosen = {name: value.first for name, value in tunables.items()}
     if wanted is None:
         return chosen
     if not isinstance(wanted, Mapping):

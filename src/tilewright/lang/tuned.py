@@ -29,7 +29,7 @@ FIRST = "the first of those declared"
 
 def _is_chosen(value: Any) -> bool:
     return isinstance(value, Mapping) and all(
-        isinstance(name, str) and is_plain(each) for name, each in value.items()
+        isinstance(name, str) and is_plain(entry) for name, entry in value.items()
     )
 
 
@@ -103,8 +103,8 @@ class TunedLaunches:
 
         if database is not None and (database, asked) not in self._winners:
             self._winners[database, asked] = winner(database, asked)
-        found = None if database is None else self._winners[database, asked]
-        return self._remembered.get(asked) if found is None else found
+        stored = None if database is None else self._winners[database, asked]
+        return self._remembered.get(asked) if stored is None else stored
 
     def origin(self, database: Path, asked: Asked) -> str:
         """Where the first values come from, where the ``database`` has no others, and why."""
@@ -117,9 +117,9 @@ class TunedLaunches:
         """Whether a search of this process found something."""
         return bool(self._remembered)
 
-    def remember(self, asked: Asked, found: Remembered) -> None:
+    def remember(self, asked: Asked, remembered: Remembered) -> None:
         """Takes what a search found for a launch."""
-        self._remembered[asked] = found
+        self._remembered[asked] = remembered
 
     def set_aside(self, winner: Winner | Remembered, error: TilewrightError) -> None:
         """Leaves out what was refused."""

@@ -121,9 +121,9 @@ class Machine:
 
     def instruction(self, name: str) -> Instruction:
         """The instruction called ``name``. Raises `UnsupportedError` if the machine lacks it."""
-        found = self._by_name.get(name)
-        if found is not None:
-            return found
+        named = self._by_name.get(name)
+        if named is not None:
+            return named
         near = get_close_matches(name, self._by_name)
         raise UnsupportedError(
             f"{self.name} has no instruction '{name}'",
@@ -133,13 +133,15 @@ class Machine:
     def tile_copy(self, name: str) -> TileCopy:
         """The copy of tiles called ``name``. Raises `UnsupportedError` if the machine lacks it."""
         unit = self.tile_unit
-        found = {each.name: each for each in ((unit.load, unit.store) if unit is not None else ())}
-        if name not in found:
+        by_name = {
+            copy_.name: copy_ for copy_ in ((unit.load, unit.store) if unit is not None else ())
+        }
+        if name not in by_name:
             raise UnsupportedError(
                 f"{self.name} has no copy of tiles '{name}'",
-                cure="choose one of " + ", ".join(found) if found else "let work-items copy",
+                cure="choose one of " + ", ".join(by_name) if by_name else "let work-items copy",
             )
-        return found[name]
+        return by_name[name]
 
     @property
     def threaded(self) -> bool:
@@ -192,30 +194,32 @@ class Machine:
 
     def products(self, out: DType, a: DType, b: DType) -> tuple[Instruction, ...]:
         """The instructions that add products of ``a`` and ``b`` up in ``out``, largest first."""
-        found = [
+        instructions = [
             i
             for i in self.instructions
             if i.out.dtype is out and tuple(role.dtype for role in i.operands) == (a, b)
         ]
-        return tuple(sorted(found, key=lambda i: -i.flops))
+        return tuple(sorted(instructions, key=lambda i: -i.flops))
 
     def transposes(self, dtype: DType) -> dict[int, Instruction]:
         """The instructions that exchange rows and lanes of a square of ``dtype``, by the length of
         a side, the largest first."""
-        found = (i for i in self.instructions if i.emit == "transpose" and i.out.dtype is dtype)
-        by_side = {i.sizes["n"]: i for i in found}
+        generator = (i for i in self.instructions if i.emit == "transpose" and i.out.dtype is dtype)
+        by_side = {i.sizes["n"]: i for i in generator}
         return {side: by_side[side] for side in sorted(by_side, reverse=True)}
 
     def interleave(self, dtype: DType, rows: int) -> Instruction | None:
         """The instruction that puts the elements of so many rows side by side."""
-        found = (i for i in self.instructions if i.emit == "interleave" and i.out.dtype is dtype)
-        return next((i for i in found if i.sizes["n"] == rows), None)
+        generator = (
+            i for i in self.instructions if i.emit == "interleave" and i.out.dtype is dtype
+        )
+        return next((i for i in generator if i.sizes["n"] == rows), None)
 
     def reduction(self, dtype: DType, combiner: str) -> Instruction | None:
         """The instruction that combines all lanes of the widest vector; None if there is none."""
-        found = [
+        instructions = [
             i
             for i in self.instructions
             if i.emit == "reduce" and i.out.dtype is dtype and i.combiner == combiner
         ]
-        return max(found, key=lambda i: i.sizes["n"], default=None)
+        return max(instructions, key=lambda i: i.sizes["n"], default=None)

@@ -101,8 +101,10 @@ class Rates:
     def multiply_adds(self, dtype: DType, lanes: int) -> int:
         """Products per core and cycle of instructions that so many lanes carry out together; where
         there is no figure, that of those with fewer lanes. 1 where there is none at all."""
-        found = [(own, n) for kind, own, n in self.products if kind is dtype and own <= lanes]
-        return max(found)[1] if found else 1
+        products = [
+            (width, n) for kind, width, n in self.products if kind is dtype and width <= lanes
+        ]
+        return max(products)[1] if products else 1
 
     def peak(self, *types: DType) -> int:
         """The most products per core and cycle of any instruction on one of ``types``."""

@@ -118,14 +118,14 @@ def _rows(dtype: DType, rows: int, size: int) -> OperandForm:
 
 def across(vector_bytes: int, feature: str) -> tuple[Instruction, ...]:
     """``out combiner= a[n]``: all lanes of one vector, by halves."""
-    found: list[Instruction] = []
+    instructions: list[Instruction] = []
     for dtype in (f64, f32, s32):
         lanes = vector_bytes // dtype.bytes
         operand = OperandForm("a", dtype, (AddressStep("n", lanes, 1),))
         for combiner in ("add", "mul", "max", "min"):
             name = f"{combiner}_across_{dtype}x{lanes}"
             out = OperandForm("c", dtype)
-            found.append(
+            instructions.append(
                 Instruction(name, (("n", lanes),), out, (operand,), feature, "reduce", combiner)
             )
-    return tuple(found)
+    return tuple(instructions)

@@ -85,8 +85,8 @@ def measured_conditions(
     """The conditions of ``seconds`` of measuring, with the ``speeds`` of a core between rounds."""
     others = stolen = low = high = None
     if before is not None and after is not None and seconds > 0:
-        busy, own = after.busy - before.busy, after.own - before.own
-        others = max(0.0, busy - own) / seconds
+        busy, self_busy = after.busy - before.busy, after.own - before.own
+        others = max(0.0, busy - self_busy) / seconds
         stolen = max(0.0, after.stolen - before.stolen) / seconds / cores
     if speeds:
         ordered = sorted(speeds)

@@ -25,98 +25,98 @@ W = TypeVar("W", bound=WindowProblem)
 
 
 def problem_of(
-    given: object, kind: type[P], shapes: Callable[[Shape], tuple[Shape, ...]] | None = None
+    value: object, kind: type[P], shapes: Callable[[Shape], tuple[Shape, ...]] | None = None
 ) -> P:
     """The problem that a descriptor or an object says; a shape, too, where ``shapes`` says which
     shapes it stands for. Raises `ProblemError`."""
-    if isinstance(given, kind):
-        return given
-    if isinstance(given, str):
-        return kind.parse(given)
-    if shapes is not None and isinstance(given, tuple | list):
-        return kind(*shapes(_shape(given)))
+    if isinstance(value, kind):
+        return value
+    if isinstance(value, str):
+        return kind.parse(value)
+    if shapes is not None and isinstance(value, tuple | list):
+        return kind(*shapes(_shape(value)))
     forms = "a descriptor" if shapes is None else "a descriptor or a shape"
     raise ProblemError(
-        f"{short(given)} is no problem for {kind.driver}",
+        f"{short(value)} is no problem for {kind.driver}",
         where="the first argument",
         cure=f"give {forms}, or a {kind.__name__}",
     )
 
 
-def window_problem_of(given: object, kind: type[W], sizes: Mapping[str, int]) -> W:
+def window_problem_of(value: object, kind: type[W], sizes: Mapping[str, int]) -> W:
     """The problem that a descriptor, an object, or else sizes by keyword say. Raises
     `ProblemError`."""
-    if given is None:
+    if value is None:
         return kind.from_sizes(**sizes)
     if sizes:
         raise ProblemError(
             f"both a problem and sizes are given: {', '.join(sizes)}",
             cure="write the sizes into the descriptor, or leave it out",
         )
-    return problem_of(given, kind)
+    return problem_of(value, kind)
 
 
-def direction_of(given: object) -> Direction:
+def direction_of(value: object) -> Direction:
     """A direction, by our names or benchdnn's."""
-    if isinstance(given, Direction):
-        return given
-    if not isinstance(given, str):
+    if isinstance(value, Direction):
+        return value
+    if not isinstance(value, str):
         raise ProblemError(
-            f"{short(given)} is no direction",
+            f"{short(value)} is no direction",
             where="direction",
             cure="write fwd, bwd_data or bwd_weights",
         )
-    return parse_direction(_DIRECTIONS.get(given.upper(), given))
+    return parse_direction(_DIRECTIONS.get(value.upper(), value))
 
 
-def types_of(given: Any, tensors: tuple[str, ...]) -> dict[str, DType]:
+def types_of(value: Any, tensors: tuple[str, ...]) -> dict[str, DType]:
     """The type of each tensor. Raises `ProblemError` when there are too many or too few, and
     `UnsupportedError` for what is no type."""
-    if isinstance(given, str):
-        return dict(zip(tensors, parse_types(given, tensors), strict=True))
-    if isinstance(given, Mapping):
-        if set(given) != set(tensors):
+    if isinstance(value, str):
+        return dict(zip(tensors, parse_types(value, tensors), strict=True))
+    if isinstance(value, Mapping):
+        if set(value) != set(tensors):
             raise ProblemError(
-                f"types are given for {', '.join(map(str, given)) or 'no tensor'}",
+                f"types are given for {', '.join(map(str, value)) or 'no tensor'}",
                 where="dtype",
                 cure="give one for each of " + ", ".join(tensors),
             )
-        return {tensor: dtype_of(given[tensor]) for tensor in tensors}
-    if not isinstance(given, Sequence):
-        return dict.fromkeys(tensors, dtype_of(given))
-    if len(given) != len(tensors):
+        return {tensor: dtype_of(value[tensor]) for tensor in tensors}
+    if not isinstance(value, Sequence):
+        return dict.fromkeys(tensors, dtype_of(value))
+    if len(value) != len(tensors):
         raise ProblemError(
-            f"{len(given)} types are given for {len(tensors)} tensors",
+            f"{len(value)} types are given for {len(tensors)} tensors",
             where="dtype",
             cure="give one, or one for each of " + ", ".join(tensors),
         )
-    return dict(zip(tensors, map(dtype_of, given), strict=True))
+    return dict(zip(tensors, map(dtype_of, value), strict=True))
 
 
-def layouts_of(**given: object) -> dict[str, LayoutSpec]:
+def layouts_of(**specs: object) -> dict[str, LayoutSpec]:
     """The layouts that were given, by the tensor's name. Raises `LayoutError` for what is none."""
-    return {name: _layout(name, each) for name, each in given.items() if each is not None}
+    return {name: _layout(name, value) for name, value in specs.items() if value is not None}
 
 
-def shared_layouts(**given: object) -> dict[str, LayoutSpec]:
+def shared_layouts(**specs: object) -> dict[str, LayoutSpec]:
     """`layouts_of`, where the tag of one of source and result is the other's, too."""
-    found = layouts_of(**given)
-    source = "src0" if "src0" in given else "src"
+    layouts = layouts_of(**specs)
+    source = "src0" if "src0" in specs else "src"
     for name, other in ((source, "dst"), ("dst", source)):
-        if name not in found and isinstance(found.get(other), str):
-            found[name] = found[other]
-    return found
+        if name not in layouts and isinstance(layouts.get(other), str):
+            layouts[name] = layouts[other]
+    return layouts
 
 
-def _layout(name: str, given: object) -> LayoutSpec:
-    if isinstance(given, str):
-        return str(given)
-    if isinstance(given, Layout):
-        return given
-    strides = _integers(given)
+def _layout(name: str, value: object) -> LayoutSpec:
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, Layout):
+        return value
+    strides = _integers(value)
     if strides is None:
         raise LayoutError(
-            f"{short(given)} is no layout",
+            f"{short(value)} is no layout",
             where=name,
             cure="give a tag such as nhwc, or a tuple of strides in elements, which are integers",
         )
@@ -131,27 +131,27 @@ def _layout(name: str, given: object) -> LayoutSpec:
     return strides
 
 
-def _shape(given: tuple[object, ...] | list[object]) -> Shape:
-    sizes = _integers(given)
+def _shape(value: tuple[object, ...] | list[object]) -> Shape:
+    sizes = _integers(value)
     if sizes is None:
         raise ProblemError(
-            f"{short(given)} is no shape",
+            f"{short(value)} is no shape",
             where="the first argument",
             cure="give a tuple of integers, such as (8, 16)",
         )
     return sizes
 
 
-def _integers(given: object) -> tuple[int, ...] | None:
+def _integers(value: object) -> tuple[int, ...] | None:
     """The integers of a tuple or list, numpy's included; None for anything else."""
-    if not isinstance(given, tuple | list):
+    if not isinstance(value, tuple | list):
         return None
-    found = []
-    for each in given:
-        if isinstance(each, bool):
+    numbers = []
+    for number in value:
+        if isinstance(number, bool):
             return None
         try:
-            found.append(operator.index(each))
+            numbers.append(operator.index(number))
         except TypeError:
             return None
-    return tuple(found)
+    return tuple(numbers)

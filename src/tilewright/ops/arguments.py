@@ -314,8 +314,8 @@ def _attributes(
     fpmath: str | DType | None = None,
 ) -> Attributes:
     bias = f64 if f64 in types.values() else f32
-    found = attributes_of(epilogue, bias=bias, result=result)
+    attributes = attributes_of(epilogue, bias=bias, result=result)
     if fpmath is None:
-        return found
+        return attributes
     chosen = parse_fpmath(fpmath if isinstance(fpmath, str) else dtype_of(fpmath).name)
-    return replace(found, fpmath=chosen)
+    return replace(attributes, fpmath=chosen)

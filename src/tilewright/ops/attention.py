@@ -51,7 +51,7 @@ def attention(
     Need", 2017; PyTorch's documentation, `scaled_dot_product_attention`.
     """
     flags = "L" if switch(logarithms, "logarithms") else ""
-    found = asked(
+    attention_problem = asked(
         problem,
         AttentionProblem,
         algorithm=algorithm,
@@ -60,4 +60,4 @@ def attention(
         window=window,
         flags=flags,
     )
-    return op_of(found, direction, dtype, src=src, dst=dst)
+    return op_of(attention_problem, direction, dtype, src=src, dst=dst)

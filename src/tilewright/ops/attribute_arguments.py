@@ -107,7 +107,7 @@ def _shape(
     name = "dst" if target.access != "in" else target.name
     rank = len(target.shape)
     chosen = factor.policy.dims(rank, tensor=name, driver=driver, grouped=name in grouped)
-    return (math.prod(target.shape[each] for each in chosen),)
+    return (math.prod(target.shape[number] for number in chosen),)
 
 
 def _post_op(name: str, post_op: Binary | Prelu, result: Argument, driver: str) -> Argument:

@@ -34,13 +34,13 @@ class Attributes:
 
     def zero_point(self, tensor: str) -> ZeroPoint | None:
         """The zero point of ``tensor``, if it has one; a constant 0 counts as none."""
-        found = next((point for point in self.zero_points if point.tensor == tensor), None)
-        return None if found is None or found.value == 0 else found
+        result = next((point for point in self.zero_points if point.tensor == tensor), None)
+        return None if result is None or result.value == 0 else result
 
     def name_of(self, position: int) -> str:
         """The argument that carries the tensor of the post-op at ``position``."""
-        given = self.names[position] if position < len(self.names) else ""
-        return given or f"post_op_{position}"
+        name = self.names[position] if position < len(self.names) else ""
+        return name or f"post_op_{position}"
 
     @property
     def reads_dst(self) -> bool:
@@ -56,7 +56,7 @@ class Attributes:
     def tensors(self) -> tuple[tuple[int, Binary | Prelu], ...]:
         """The post-ops that take a tensor, with their places."""
         numbered = enumerate(self.post_ops)
-        return tuple((i, each) for i, each in numbered if isinstance(each, Binary | Prelu))
+        return tuple((i, post_op) for i, post_op in numbered if isinstance(post_op, Binary | Prelu))
 
 
 def check_sources(kind: str, attributes: Attributes, scaled: str) -> None:

@@ -63,7 +63,7 @@ def knobs(**keywords: object) -> list[str]:
 
 def types_text(types: Iterable[DType]) -> str | None:
     """What the knob ``dtype`` says; None for f32."""
-    names = [each.name for each in types]
+    names = [dtype.name for dtype in types]
     if set(names) == {f32.name}:
         return None
     return names[0] if len(set(names)) == 1 else ":".join(names)
@@ -79,60 +79,63 @@ def direction_text(direction: Direction) -> str | None:
 def epilogue_text(attributes: Attributes, types: Sequence[DType], result: DType) -> str:
     """What the knob ``epilogue`` says, of an op of these types whose result is of the type
     ``result``; nothing where it is empty."""
-    points = [(each.tensor, _factor("zero_point", each, s32)) for each in attributes.zero_points]
-    scales = [(each.tensor, _factor("scale", each, f32)) for each in attributes.scales]
+    points = [
+        (zero_point.tensor, _factor("zero_point", zero_point, s32))
+        for zero_point in attributes.zero_points
+    ]
+    scales = [(scale.tensor, _factor("scale", scale, f32)) for scale in attributes.scales]
     elements = [text for tensor, text in (*points, *scales) if tensor != "dst"]
     if attributes.bias is not None:
         usual = f64 if f64 in types else f32
-        own = attributes.bias is not usual
-        elements.append(called("bias", dtype=attributes.bias.name if own else None))
+        has_type = attributes.bias is not usual
+        elements.append(called("bias", dtype=attributes.bias.name if has_type else None))
     for place, post_op in enumerate(attributes.post_ops):
         elements.append(_post_op(post_op, repr(attributes.name_of(place)), result))
     elements += [text for tensor, text in (*scales, *points) if tensor == "dst"]
     return f"[{', '.join(elements)}]" if elements else ""
 
 
-def _factor(function: str, given: Scale | ZeroPoint, usual: DType) -> str:
+def _factor(function: str, factor: Scale | ZeroPoint, usual: DType) -> str:
     return called(
         function,
-        *map(repr, (given.tensor,) if given.value is None else (given.tensor, given.value)),
-        policy=None if given.policy.name == "common" else given.policy.name,
-        dtype=None if given.dtype is usual else given.dtype.name,
-        group=given.group,
+        *map(repr, (factor.tensor,) if factor.value is None else (factor.tensor, factor.value)),
+        policy=None if factor.policy.name == "common" else factor.policy.name,
+        dtype=None if factor.dtype is usual else factor.dtype.name,
+        group=factor.group,
     )
 
 
-def _post_op(given: PostOp, name: str, result: DType) -> str:
-    match given:
+def _post_op(post_op: PostOp, name: str, result: DType) -> str:
+    match post_op:
         case Unary(function, alpha, 0.0, 1.0) if function == "relu":
             return called("relu", *([repr(alpha)] if alpha else []))
         case Unary():
             return called(
                 "unary",
-                repr(given.function),
-                alpha=given.alpha or None,
-                beta=given.beta or None,
-                scale=None if given.scale == 1 else given.scale,
+                repr(post_op.function),
+                alpha=post_op.alpha or None,
+                beta=post_op.beta or None,
+                scale=None if post_op.scale == 1 else post_op.scale,
             )
         case Sum():
             return called(
                 "sum",
-                *([repr(given.scale)] if given.scale != 1 else []),
-                zero_point=given.zero_point or None,
-                dtype=given.dtype and given.dtype.name,
+                *([repr(post_op.scale)] if post_op.scale != 1 else []),
+                zero_point=post_op.zero_point or None,
+                dtype=post_op.dtype and post_op.dtype.name,
             )
         case Prelu():
-            policy = given.policy.name
+            policy = post_op.policy.name
             return called("prelu", name, policy=None if policy == "per_oc" else policy)
         case Binary():
-            short = given.function in _ARITHMETIC and given.tag == "any"
+            short = post_op.function in _ARITHMETIC and post_op.tag == "any"
             return called(
-                given.function if short else "binary",
-                *([] if short else [repr(given.function)]),
+                post_op.function if short else "binary",
+                *([] if short else [repr(post_op.function)]),
                 name,
-                dtype=None if given.dtype is result else given.dtype.name,
-                policy=None if given.policy.name == "per_tensor" else given.policy.name,
-                tag=None if given.tag == "any" else given.tag,
+                dtype=None if post_op.dtype is result else post_op.dtype.name,
+                policy=None if post_op.policy.name == "per_tensor" else post_op.policy.name,
+                tag=None if post_op.tag == "any" else post_op.tag,
             )
 
 
@@ -143,23 +146,23 @@ def library_call(problem: Record) -> tuple[str, list[str]] | None:
     function = _FUNCTIONS.get(driver, driver)
     said = type(problem).parse(problem.descriptor())
     words = [repr(problem.descriptor())]
-    for each in fields(problem):
-        value = getattr(problem, each.name)
-        if each.name == "algorithm":
+    for field in fields(problem):
+        value = getattr(problem, field.name)
+        if field.name == "algorithm":
             if driver == "arg":
                 function = value
-            elif value not in ("", getattr(said, each.name)):
+            elif value not in ("", getattr(said, field.name)):
                 words.insert(1, _algorithm(driver, value))
-        elif each.name == "flags":
+        elif field.name == "flags":
             switches = _switches(driver, value)
             if switches is None:
                 return None
             function = "rms_norm" if "M" in value else function
             words += switches
-        elif each.name == "ss_dt" and value:
+        elif field.name == "ss_dt" and value:
             return None
-        elif value != getattr(said, each.name):
-            words.append(f"{each.name}={value!r}")
+        elif value != getattr(said, field.name):
+            words.append(f"{field.name}={value!r}")
     return function, words
 
 
@@ -172,14 +175,14 @@ def _algorithm(driver: str, algorithm: str) -> str:
 
 def _switches(driver: str, flags: str) -> list[str] | None:
     """What the letters of ``flags`` are as keywords."""
-    known = _SWITCHES[driver]
+    switches = _SWITCHES[driver]
     if "M" in flags:
         if "I" not in flags or set(flags) & {"G", "H"}:
             return None
-        known = {"C": known["C"]}
+        switches = {"C": switches["C"]}
     words = [
         f"{name}={not usual}"
-        for letter, (name, usual) in known.items()
+        for letter, (name, usual) in switches.items()
         if (letter in flags) != usual
     ]
     if driver.endswith("norm") and "I" not in flags:

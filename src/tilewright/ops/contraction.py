@@ -44,7 +44,7 @@ def contract(
 ) -> Iterable[Stmt]:
     """The statements of the naive kernel; sums are kept in ``type``."""
     acc = accumulator("acc", type, views.kept)
-    out = View(acc, tuple(each.var for each in views.kept))
+    out = View(acc, tuple(other.var for other in views.kept))
     _check_fpmath(attributes, views)
     a = operand("a", views.a.buffer, views.a.index, views.a.mask)
     b, factor = _weights(views.b, type, result, attributes, buffers)
@@ -120,12 +120,12 @@ def _compensation(
     b = operand("b", views.b.buffer, views.b.index, views.b.mask)
     mask = views.a.mask
     depends = variables(mask) if mask is not None else frozenset()
-    first = [each for each in views.reduced if each.var not in depends]
-    second = [each for each in views.reduced if each.var in depends]
+    first = [other for other in views.reduced if other.var not in depends]
+    second = [other for other in views.reduced if other.var in depends]
     used = index_variables(b.view)
-    columns = [each for each in views.kept if each.var in used]
+    columns = [other for other in views.kept if other.var in used]
     partial = accumulator("weight_sums", type, (*second, *columns))
-    view = View(partial, tuple(each.var for each in (*second, *columns)))
+    view = View(partial, tuple(other.var for other in (*second, *columns)))
     statements: list[Stmt] = [
         Allocate(partial),
         fill("weight_sums_init", partial, (*second, *columns), 0),
@@ -142,11 +142,11 @@ def _compensation(
         terms, value = (term, *added), value - zero * prod(extents(first))
     if mask is None or not (second or depends):
         return terms, value, statements
-    alike = [_alike(each, views) for each in views.kept if each.var in depends]
-    stands_for = {each.dim: each.first for each in alike}
-    kept = (*(each.kind for each in alike), *(d for d in columns if d.var not in stands_for))
+    alike = [_alike(other, views) for other in views.kept if other.var in depends]
+    stands_for = {group.dim: group.first for group in alike}
+    kept = (*(group.kind for group in alike), *(d for d in columns if d.var not in stands_for))
     total = accumulator("compensation", type, kept)
-    out = View(total, tuple(each.var for each in kept))
+    out = View(total, tuple(other.var for other in kept))
     hidden = substitute(mask, stands_for)
     if point is None:
         terms = (operand("sums", view.buffer, view.index, hidden),)
@@ -158,8 +158,8 @@ def _compensation(
         fill("compensation_init", total, kept, 0),
         Compute.single("compensation_main", (*kept, *second), out, terms, value, "add"),
     ]
-    found = operand("sums", total, [*(e.of for e in alike), *out.index[len(alike) :]])
-    return (found,), found.var, statements
+    read = operand("sums", total, [*(e.of for e in alike), *out.index[len(alike) :]])
+    return (read,), read.var, statements
 
 
 @dataclass(frozen=True)
@@ -174,14 +174,14 @@ class _Alike:
     first: Expr
 
 
-def _alike(each: Dim, views: Contraction) -> _Alike:
-    (size,) = extents((each,))
-    low, high = views.middle.get(each.var, (0, 0))
-    kind = dim(f"{each.var.name}_kind", size - (high - low))
+def _alike(other: Dim, views: Contraction) -> _Alike:
+    (size,) = extents((other,))
+    low, high = views.middle.get(other.var, (0, 0))
+    kind = dim(f"{other.var.name}_kind", size - (high - low))
     if high == low:
-        return _Alike(each.var, kind, each.var, kind.var)
-    of = minimum(each.var, const(low))
+        return _Alike(other.var, kind, other.var, kind.var)
+    of = minimum(other.var, const(low))
     if high + 1 == size:
-        return _Alike(each.var, kind, of, kind.var)
-    of = of + maximum(each.var - high, const(0))
-    return _Alike(each.var, kind, of, select(kind.var <= low, kind.var, kind.var + (high - low)))
+        return _Alike(other.var, kind, of, kind.var)
+    of = of + maximum(other.var - high, const(0))
+    return _Alike(other.var, kind, of, select(kind.var <= low, kind.var, kind.var + (high - low)))

@@ -201,9 +201,9 @@ def _forward(problem: ConvProblem, buffers: Mapping[str, Buffer]) -> Contraction
         kept=kept,
         reduced=reduced,
         middle={
-            var(f"o{axis}"): found
+            var(f"o{axis}"): middle
             for axis, window in zip(problem.spatial_names, problem.windows, strict=True)
-            if (found := middle_of(window)) is not None
+            if (middle := middle_of(window)) is not None
         },
     )
 

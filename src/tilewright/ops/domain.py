@@ -28,7 +28,7 @@ def dims(extents: Mapping[str, int]) -> tuple[Dim, ...]:
 
 def extents(domain: Iterable[Dim]) -> Shape:
     """The sizes of dims whose extents are constants."""
-    return tuple(int(const_value(each.extent)) for each in domain)
+    return tuple(int(const_value(other.extent)) for other in domain)
 
 
 def const_value(expr: Expr) -> int:
@@ -54,7 +54,7 @@ def accumulator(name: str, type: DType, domain: Sequence[Dim]) -> Buffer:
 
 def fill(name: str, target: Buffer, domain: Sequence[Dim], value: float) -> Compute:
     """``target = value`` at each point of ``domain``, whose dims index it in order."""
-    index = tuple(each.var for each in domain)
+    index = tuple(other.var for other in domain)
     return Compute.single(name, tuple(domain), View(target, index), (), const(value, target.dtype))
 
 

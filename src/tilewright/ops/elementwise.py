@@ -39,11 +39,11 @@ def eltwise(problem: EltwiseProblem, op: Op, buffers: Mapping[str, Buffer]) -> I
 def _gradient(problem: EltwiseProblem, op: Op, buffers: Mapping[str, Buffer]) -> Iterable[Stmt]:
     points, function = _points(problem.shape), problem.function
     a, back = operand("a", buffers["src"], points), operand("b", buffers["diff_dst"], points)
-    s, g = (cast(op.accumulator, each.var) for each in (a, back))
+    s, g = (cast(op.accumulator, read.var) for read in (a, back))
     slope = SLOPES[function.function].build(s, function.alpha, function.beta)
     out = buffers["diff_src"]
     domain = tuple(dim(f"d{i}", size) for i, size in enumerate(out.shape))
-    result = Result(domain, out, tuple(each.var for each in domain), op.kind)
+    result = Result(domain, out, tuple(axis.var for axis in domain), op.kind)
     value = scaled(g * slope, function.scale)
     yield epilogue("epilogue", (a, back), value, result, op.attributes, buffers)
 
@@ -105,4 +105,4 @@ def _whole(op: Op, buffers: Mapping[str, Buffer]) -> Result:
     """The result over every element of ``dst``."""
     out = buffers["dst"]
     domain = tuple(dim(f"d{i}", size) for i, size in enumerate(out.shape))
-    return Result(domain, out, tuple(each.var for each in domain), op.kind)
+    return Result(domain, out, tuple(axis.var for axis in domain), op.kind)

@@ -209,14 +209,14 @@ def _varying(policy: Policy, tensor: str, result: Result) -> Expr:
     chosen = policy.dims(
         len(shape), tensor=tensor, driver=result.driver, grouped=tensor in result.grouped
     )
-    kept = {each.var for each in result.dims}
+    kept = {dim.var for dim in result.dims}
     flat: Expr = const(0)
-    for each in chosen:
-        if not variables(view.index[each]) <= kept:
+    for axis in chosen:
+        if not variables(view.index[axis]) <= kept:
             raise UnsupportedError(
-                f"policy {policy.name} of {tensor} varies along dim {each}, which is summed over",
+                f"policy {policy.name} of {tensor} varies along dim {axis}, which is summed over",
                 why="it is applied to the sum",
                 cure="choose a policy over the dims that the result keeps",
             )
-        flat = view.index[each] if each == chosen[0] else flat * shape[each] + view.index[each]
+        flat = view.index[axis] if axis == chosen[0] else flat * shape[axis] + view.index[axis]
     return flat

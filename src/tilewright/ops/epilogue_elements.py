@@ -292,9 +292,9 @@ def _named(name: object) -> str:
     return str(name)
 
 
-def _check_text(what: str, given: object) -> None:
-    if not isinstance(given, str):
-        raise ProblemError(f"{what} is a text, not {short(given)}", cure="write it in quotes")
+def _check_text(what: str, value: object) -> None:
+    if not isinstance(value, str):
+        raise ProblemError(f"{what} is a text, not {short(value)}", cure="write it in quotes")
 
 
 def _check_policy(what: str, tensor: str, value: float | None, policy: str) -> None:

@@ -116,14 +116,14 @@ class FoundationOp(Op):
     def _said_layouts(self) -> dict[str, LayoutSpec]:
         if self.kind != "binary":
             return super()._said_layouts()
-        found = dict(self.layouts)
-        if isinstance(found.get("src0", found.get("dst")), str):
-            found = {"src0": ANY, "dst": ANY, **found}
-        return {_source(name): layout for name, layout in found.items()}
+        layouts = dict(self.layouts)
+        if isinstance(layouts.get("src0", layouts.get("dst")), str):
+            layouts = {"src0": ANY, "dst": ANY, **layouts}
+        return {_source(name): layout for name, layout in layouts.items()}
 
     def _attribute_arguments(self) -> tuple[Argument, ...]:
         *sources, target = (self._argument(tensor) for tensor in self.tensors)
-        inputs = {_source(each.name) if len(sources) > 1 else "src": each for each in sources}
+        inputs = {_source(source.name) if len(sources) > 1 else "src": source for source in sources}
         inputs.pop("src2", None)
         return attribute_arguments(self.attributes, target, inputs, driver=self.kind)
 
@@ -157,7 +157,7 @@ def foundation_op(
     accumulator = formula.accumulator(problem, types, direction)
     # A condition is of 8 bits.
     chosen = tuple((name, types.get(name, s8)) for name in problem.shapes)
-    given = tuple((layouts or {}).items())
+    values = tuple((layouts or {}).items())
     if driver == "eltwise" and not direction.is_forward:
         if attributes != Attributes():
             raise UnsupportedError(
@@ -165,9 +165,9 @@ def foundation_op(
             )
         held = {"diff_dst": "dst", "diff_src": "src"}
         chosen += tuple((name, types[role]) for name, role in held.items())
-        placed = dict(given)
-        given = tuple((n, placed[r]) for n, r in {"src": "src", **held}.items() if r in placed)
-    return FoundationOp(problem, chosen, accumulator, given, attributes, direction)
+        placed = dict(values)
+        values = tuple((n, placed[r]) for n, r in {"src": "src", **held}.items() if r in placed)
+    return FoundationOp(problem, chosen, accumulator, values, attributes, direction)
 
 
 def _source(name: str) -> str:

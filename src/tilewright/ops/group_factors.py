@@ -33,12 +33,12 @@ DEQUANTIZED = {"src": "dequantized_src", "weights": "dequantized"}
 def has_groups(attributes: Attributes, tensor: str = "weights") -> bool:
     """Whether a scale or a zero point of ``tensor`` has groups."""
     factors = (attributes.scale(tensor), attributes.zero_point(tensor))
-    return any(each is not None and each.group is not None for each in factors)
+    return any(factor is not None and factor.group is not None for factor in factors)
 
 
 def with_groups(attributes: Attributes) -> tuple[str, ...]:
     """The tensors that have groups."""
-    return tuple(each for each in DEQUANTIZED if has_groups(attributes, each))
+    return tuple(name for name in DEQUANTIZED if has_groups(attributes, name))
 
 
 def along_k(tensor: str, rank: int) -> int:
@@ -59,15 +59,15 @@ def factor_shape(factor: Scale | ZeroPoint, shape: Shape) -> Shape:
     assert factor.group is not None
     dims = factor.policy.dims(len(shape), tensor=factor.tensor, driver="matmul")
     k = along_k(factor.tensor, len(shape))
-    return tuple(shape[each] // factor.group if each == k else shape[each] for each in dims)
+    return tuple(shape[axis] // factor.group if axis == k else shape[axis] for axis in dims)
 
 
 def check_groups(
     problem: MatmulProblem, types: Mapping[str, DType], attributes: Attributes, total: DType
 ) -> None:
     """Raises `UnsupportedError` for groups that a factor cannot have."""
-    found = with_groups(attributes)
-    for tensor in found:
+    tensors = with_groups(attributes)
+    for tensor in tensors:
         type = types[tensor]
         if not type.is_integer or type.bits > 8 or (tensor == "src" and type.is_nibble):
             raise UnsupportedError(
@@ -86,11 +86,11 @@ def check_groups(
             why="a scale that varies along K is applied inside of the sum",
             cure="use f32, bf16 or f16 for src, or one scale for each column",
         )
-    for tensor in found:
+    for tensor in tensors:
         for factor in (attributes.scale(tensor), attributes.zero_point(tensor)):
             if factor is not None and factor.group is not None:
                 _check_group(factor, problem.k, len(problem.shapes[tensor]))
-    if "weights" in found and types["weights"].is_nibble and problem.k % 2:
+    if "weights" in tensors and types["weights"].is_nibble and problem.k % 2:
         raise UnsupportedError(
             f"{types['weights']} weights with groups lie two to a byte along K, and K = "
             f"{problem.k} is odd",
@@ -148,7 +148,7 @@ def dequantized(
     """``tensor`` of ``shape`` and the type ``held`` as numbers of ``type``."""
     domain = _domain(tensor, shape)
     target = buffer(DEQUANTIZED[tensor], type, shape)
-    out = View(target, tuple(each.var for each in domain))
+    out = View(target, tuple(other.var for other in domain))
     q, value = _element(domain, held, buffers[tensor])
     operands = [q]
     value = cast(type, value)
@@ -171,7 +171,7 @@ def _domain(tensor: str, shape: Shape) -> tuple[Dim, ...]:
 
 def _element(domain: tuple[Dim, ...], held: DType, weights: Buffer) -> tuple[Operand, Expr]:
     """An element: of weights of 4 bits, the half of a byte, as s32."""
-    *batch, k, n = (each.var for each in domain)
+    *batch, k, n = (other.var for other in domain)
     if not held.is_nibble:
         q = operand("q", weights, (*batch, k, n))
         return q, q.var
@@ -195,14 +195,14 @@ def _factor(
     if factor.value is not None:
         return const(held(factor.value, type), type)
     dims = factor.policy.dims(len(domain), tensor=factor.tensor, driver="matmul")
-    places: list[Expr] = [domain[each].var for each in dims]
+    places: list[Expr] = [domain[axis].var for axis in dims]
     if factor.group is not None:
         k = dims.index(along_k(factor.tensor, len(domain)))
         places[k] = places[k] // factor.group
     else:
         # Without groups, an array has one dim for all that it varies along.
         flat: Expr = const(0)
-        for place, size in zip(places, extents(domain[each] for each in dims), strict=True):
+        for place, size in zip(places, extents(domain[axis] for axis in dims), strict=True):
             flat = flat * size + place
         places = [flat]
     added = operand(name, buffers[name], places)

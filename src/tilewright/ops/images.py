@@ -40,8 +40,8 @@ def resample(
     Raises `ProblemError`, `LayoutError` or `UnsupportedError`. Source: oneDNN's developer guide,
     "Resampling".
     """
-    found = asked(problem, ResamplingProblem, out=out, algorithm=algorithm)
-    return op_of(found, direction, dtype, src=src, dst=dst)
+    resampling_problem = asked(problem, ResamplingProblem, out=out, algorithm=algorithm)
+    return op_of(resampling_problem, direction, dtype, src=src, dst=dst)
 
 
 @checked_call
@@ -87,8 +87,8 @@ def deconvolution(
     Raises `ProblemError`, `LayoutError` or `UnsupportedError`. Source: oneDNN's developer guide,
     "Convolution", on deconvolution.
     """
-    found = asked(problem, DeconvProblem)
-    return op_of(found, "fwd", dtype, src=src, weights=weights, dst=dst)
+    deconv_problem = asked(problem, DeconvProblem)
+    return op_of(deconv_problem, "fwd", dtype, src=src, weights=weights, dst=dst)
 
 
 @checked_call
@@ -113,5 +113,5 @@ def parametric_relu(
     Raises `ProblemError`, `LayoutError` or `UnsupportedError`. Source: oneDNN's developer guide,
     "PReLU".
     """
-    found = asked(problem, PreluProblem, weights_shape=weights_shape)
-    return op_of(found, direction, dtype, src=src, weights=weights, dst=dst)
+    prelu_problem = asked(problem, PreluProblem, weights_shape=weights_shape)
+    return op_of(prelu_problem, direction, dtype, src=src, weights=weights, dst=dst)

@@ -58,10 +58,10 @@ class LibraryOp(Op):
         return None
 
     def _call(self) -> str | None:
-        known = library_call(self.problem)
-        if known is None or self._finishes:
+        call = library_call(self.problem)
+        if call is None or self._finishes:
             return None
-        function, words = known
+        function, words = call
         roles = {slot.name: slot.role for slot in self.problem.slots(self.direction)}
         types = [self.dtype_of(role) for role in self.problem.roles]
         usual = tuple(types) == self.problem.expanded(types[:1])
@@ -85,26 +85,28 @@ class LibraryOp(Op):
     def _attribute_arguments(self) -> tuple[Argument, ...]:
         if not self._finishes:
             return ()
-        own = {tensor.name: self._argument(tensor) for tensor in self.tensors}
-        inputs = {"src": own["src"]} if "src" in own else {}
-        return attribute_arguments(self.attributes, own["dst"], inputs, driver=self.kind)
+        arguments = {tensor.name: self._argument(tensor) for tensor in self.tensors}
+        inputs = {"src": arguments["src"]} if "src" in arguments else {}
+        return attribute_arguments(self.attributes, arguments["dst"], inputs, driver=self.kind)
 
     def _statements(self, buffers: Mapping[str, Buffer]) -> Iterable[Stmt]:
-        params = tuple(Param(buffers[each.name], each.access) for each in self.arguments)
+        params = tuple(
+            Param(buffers[argument.name], argument.access) for argument in self.arguments
+        )
         return (self._body(params).body,)
 
     def _body(self, params: tuple[Param, ...]) -> Kernel:
         if not self._finishes:
             return self._parsed(params, dict(self.types))
-        target = next(each for each in params if each.name == "dst")
+        target = next(param for param in params if param.name == "dst")
         wide = Param(buffer("dst", self.accumulator, target.buffer.shape), "out")
-        plain = tuple(wide if each is target else each for each in params)
+        plain = tuple(wide if param is target else param for param in params)
         kernel = self._parsed(plain, dict(self.types) | {"dst": self.accumulator})
-        buffers = {each.name: each.buffer for each in kernel.arrays} | {"dst": target.buffer}
-        unstored = next(each.buffer for each in kernel.arrays if each.name == "dst")
+        buffers = {array.name: array.buffer for array in kernel.arrays} | {"dst": target.buffer}
+        unstored = next(array.buffer for array in kernel.arrays if array.name == "dst")
         statements = kernel.body.body if isinstance(kernel.body, Block) else (kernel.body,)
         body = [self._finished(stmt, unstored, buffers) for stmt in statements]
-        arrays = [target if each.name == "dst" else each for each in kernel.arrays]
+        arrays = [target if array.name == "dst" else array for array in kernel.arrays]
         return Kernel(kernel.name, tuple(arrays), block(*body))
 
     def _finished(self, stmt: Stmt, plain: Buffer, buffers: Mapping[str, Buffer]) -> Stmt:
@@ -131,11 +133,11 @@ class LibraryOp(Op):
         formula = FORMULAS.get(type(self.problem))
         if formula is not None:
             graph = built(formula, self.problem, types, self.direction)
-            own = {each.name: each.buffer for each in params}
+            buffers = {param.name: param.buffer for param in params}
             return Kernel(
                 self._kernel_name,
                 params,
-                with_buffers(graph.body, {p.buffer: own[p.name] for p in graph.arrays}),
+                with_buffers(graph.body, {p.buffer: buffers[p.name] for p in graph.arrays}),
             )
         header = f"kernel {self._kernel_name}({', '.join(map(parameter_text, params))}):"
         body = self.problem.body(types, self.direction)
@@ -164,13 +166,13 @@ def library_op(
     problem.check(types, direction)
     acc = accumulator_for(types)
     slots = problem.slots(direction)
-    own = {slot.name: types[slot.role] if slot.role else slot.dtype or acc for slot in slots}
-    chosen = {**types, **own}
-    given = layouts or {}
-    placed = {slot.name: given[slot.role] for slot in slots if slot.role in given}
-    unknown = set(given) - set(problem.roles)
+    slot_types = {slot.name: types[slot.role] if slot.role else slot.dtype or acc for slot in slots}
+    chosen = {**types, **slot_types}
+    chosen_layouts = layouts or {}
+    placed = {slot.name: chosen_layouts[slot.role] for slot in slots if slot.role in chosen_layouts}
+    unknown = set(chosen_layouts) - set(problem.roles)
     if unknown:
-        placed |= {name: given[name] for name in unknown}
+        placed |= {name: chosen_layouts[name] for name in unknown}
     return LibraryOp(
         problem, tuple(chosen.items()), acc, tuple(placed.items()), attributes, direction
     )
@@ -198,26 +200,26 @@ def _check_attributes(problem: Record, direction: Direction, attributes: Attribu
         )
 
 
-def asked(given: object, kind: type[R], **settings: Any) -> R:
+def asked(values: object, kind: type[R], **settings: Any) -> R:
     """The problem that a descriptor, a shape or an object says, with these settings (None: as the
     descriptor says): what the functions that users call are made of. Raises `ProblemError`."""
     algorithm = settings.pop("algorithm", None)
     said = {name: value for name, value in settings.items() if value is not None}
-    if isinstance(given, tuple | list) and fields(kind)[0].name in ("shape", "sources"):
-        made: Any = kind
-        found: R = made(given, **said)
+    if isinstance(values, tuple | list) and fields(kind)[0].name in ("shape", "sources"):
+        construct: Any = kind
+        result: R = construct(values, **said)
     else:
-        found = problem_of(given, kind).changed(**said)
-    return found if algorithm is None else found.with_alg(algorithm)
+        result = problem_of(values, kind).changed(**said)
+    return result if algorithm is None else result.with_alg(algorithm)
 
 
-def switch(given: object, name: str) -> bool:
-    """``given``, which is True or False. Raises `ProblemError` for anything else."""
-    if not isinstance(given, bool):
+def switch(value: object, name: str) -> bool:
+    """``value``, which is True or False. Raises `ProblemError` for anything else."""
+    if not isinstance(value, bool):
         raise ProblemError(
-            f"{name} is yes or no, not {short(given)}", where=name, cure="write True or False"
+            f"{name} is yes or no, not {short(value)}", where=name, cure="write True or False"
         )
-    return given
+    return value
 
 
 def op_of(problem: Record, direction: object, dtype: Types, **layouts: object) -> LibraryOp:

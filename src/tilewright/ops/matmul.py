@@ -67,10 +67,10 @@ class Matmul(Op):
         return accumulator_words(self.accumulator, self.dtype_of("src"), self.dtype_of("weights"))
 
     def _argument(self, tensor: Tensor) -> Argument:
-        found = super()._argument(tensor)
+        argument = super()._argument(tensor)
         if tensor.name != "weights" or not has_groups(self.attributes):
-            return found
-        return replace(found, dtype=as_held(found.shape, found.dtype)[1])
+            return argument
+        return replace(argument, dtype=as_held(argument.shape, argument.dtype)[1])
 
     @property
     def _channel(self) -> int:
@@ -100,7 +100,7 @@ class Matmul(Op):
         views = Contraction(
             a=View(factors["src"], _index(problem.batch_src, ("m", "k"))),
             b=View(factors["weights"], _index(problem.batch_wei, ("k", "n"))),
-            c=View(buffers["dst"], tuple(each.var for each in _dst_dims(problem))),
+            c=View(buffers["dst"], tuple(dst_dim.var for dst_dim in _dst_dims(problem))),
             kept=_dst_dims(problem),
             reduced=(dim("k", problem.k),),
         )

@@ -67,8 +67,8 @@ def slice(
 
     Raises `ProblemError` where the slice leaves the tensor, `LayoutError` or `UnsupportedError`.
     """
-    found = asked(problem, SliceProblem, start=start, size=size, stride=stride)
-    return op_of(found, "fwd", dtype, src=src, dst=dst)
+    slice_problem = asked(problem, SliceProblem, start=start, size=size, stride=stride)
+    return op_of(slice_problem, "fwd", dtype, src=src, dst=dst)
 
 
 @checked_call
@@ -87,8 +87,8 @@ def tile(
 
     Raises `ProblemError`, `LayoutError` or `UnsupportedError`.
     """
-    found = asked(problem, TileProblem, repeats=repeats)
-    return op_of(found, "fwd", dtype, src=src, dst=dst)
+    tile_problem = asked(problem, TileProblem, repeats=repeats)
+    return op_of(tile_problem, "fwd", dtype, src=src, dst=dst)
 
 
 @checked_call
@@ -131,8 +131,8 @@ def pixels(
     Raises `ProblemError`, `LayoutError` or `UnsupportedError`.
     """
     blocks = None if block is None else (block,)
-    found = asked(problem, PixelsProblem, block=blocks, algorithm=algorithm)
-    return op_of(found, "fwd", dtype, src=src, dst=dst)
+    pixels_problem = asked(problem, PixelsProblem, block=blocks, algorithm=algorithm)
+    return op_of(pixels_problem, "fwd", dtype, src=src, dst=dst)
 
 
 @checked_call
@@ -155,8 +155,8 @@ def shuffle(
     Raises `ProblemError`, `LayoutError` or `UnsupportedError`. Source: oneDNN's developer guide,
     "Shuffle".
     """
-    found = asked(problem, ShuffleProblem, axis=axis, group=group)
-    return op_of(found, direction, dtype, src=src, dst=dst)
+    shuffle_problem = asked(problem, ShuffleProblem, axis=axis, group=group)
+    return op_of(shuffle_problem, direction, dtype, src=src, dst=dst)
 
 
 @checked_call
@@ -182,10 +182,10 @@ def pad(
 
     Raises `ProblemError`, `LayoutError` or `UnsupportedError`.
     """
-    found = asked(
+    pad_problem = asked(
         problem, PadProblem, low=low, high=high, interior=interior, value=value, algorithm=algorithm
     )
-    return op_of(found, "fwd", dtype, src=src, dst=dst)
+    return op_of(pad_problem, "fwd", dtype, src=src, dst=dst)
 
 
 @checked_call

@@ -42,8 +42,8 @@ def layer_norm(
     "Layer Normalization".
     """
     flags = _flags(G=given, C=scale, H=shift, I=_hidden(statistics))
-    found = asked(problem, LayerNormProblem, flags=flags, eps=eps)
-    return op_of(found, direction, dtype, src=src, dst=dst)
+    layer_norm_problem = asked(problem, LayerNormProblem, flags=flags, eps=eps)
+    return op_of(layer_norm_problem, direction, dtype, src=src, dst=dst)
 
 
 @checked_call
@@ -68,8 +68,10 @@ def rms_norm(
     Raises `ProblemError`, `LayoutError` or `UnsupportedError`. Source: Zhang and Sennrich, "Root
     Mean Square Layer Normalization", 2019.
     """
-    found = asked(problem, LayerNormProblem, flags=_flags(C=scale, M=True, I=True), eps=eps)
-    return op_of(found, direction, dtype, src=src, dst=dst)
+    layer_norm_problem = asked(
+        problem, LayerNormProblem, flags=_flags(C=scale, M=True, I=True), eps=eps
+    )
+    return op_of(layer_norm_problem, direction, dtype, src=src, dst=dst)
 
 
 @checked_call
@@ -102,8 +104,8 @@ def batch_norm(
     "Batch Normalization".
     """
     flags = _flags(G=given, C=scale, H=shift, I=_hidden(statistics), R=relu, A=added)
-    found = asked(problem, BatchNormProblem, flags=flags, eps=eps)
-    return op_of(found, direction, dtype, src=src, dst=dst)
+    batch_norm_problem = asked(problem, BatchNormProblem, flags=flags, eps=eps)
+    return op_of(batch_norm_problem, direction, dtype, src=src, dst=dst)
 
 
 @checked_call
@@ -133,12 +135,12 @@ def group_norm(
     """
     flags = _flags(G=given, C=scale, H=shift, I=_hidden(statistics))
     more = {} if groups is None else {"groups": groups}
-    found = asked(problem, GroupNormProblem, flags=flags, eps=eps, **more)
-    return op_of(found, direction, dtype, src=src, dst=dst)
+    group_norm_problem = asked(problem, GroupNormProblem, flags=flags, eps=eps, **more)
+    return op_of(group_norm_problem, direction, dtype, src=src, dst=dst)
 
 
-def _flags(**given: object) -> str:
-    return "".join(letter for letter, said in given.items() if switch(said, f"flag {letter}"))
+def _flags(**flags: object) -> str:
+    return "".join(letter for letter, said in flags.items() if switch(said, f"flag {letter}"))
 
 
 def _hidden(statistics: object) -> bool:

@@ -111,25 +111,25 @@ class Op(ABC):
         self.kernel()
 
     def _check_layouts(self) -> None:
-        known = [tensor.name for tensor in self.tensors]
+        names = [tensor.name for tensor in self.tensors]
         for name, _ in self.layouts:
-            if name not in known:
+            if name not in names:
                 raise LayoutError(
                     f"a layout is given for {name!r}, which {self.kind} does not have",
-                    cure="choose one of " + ", ".join(known),
+                    cure="choose one of " + ", ".join(names),
                 )
 
     def _check_nibbles(self) -> None:
         """Only weights that are read may have 4 bits, those of convolution and matmul, and their
         zero points."""
-        for each in self.arguments:
-            read = each.role in ("weights", "zero_point") and each.access == "in"
-            if each.dtype.is_nibble and not read:
+        for argument in self.arguments:
+            read = argument.role in ("weights", "zero_point") and argument.access == "in"
+            if argument.dtype.is_nibble and not read:
                 raise UnsupportedError(
-                    f"{self.kind} takes no {each.dtype} here",
-                    where=each.name,
+                    f"{self.kind} takes no {argument.dtype} here",
+                    where=argument.name,
                     why="only weights that are read, of convolution and matmul, may have 4 bits",
-                    cure=f"use {'s8' if each.dtype.kind == 'int' else 'u8'}",
+                    cure=f"use {'s8' if argument.dtype.kind == 'int' else 'u8'}",
                 )
 
     @property
@@ -164,7 +164,7 @@ class Op(ABC):
     @property
     def identity(self) -> str:
         """Everything that determines the kernel, as text."""
-        said = (f"{each.name}={getattr(self, each.name)!r}" for each in fields(self))
+        said = (f"{part.name}={getattr(self, part.name)!r}" for part in fields(self))
         return f"{type(self).__name__}({', '.join(said)})"
 
     def __repr__(self) -> str:
@@ -172,7 +172,7 @@ class Op(ABC):
         return self._call() or self.identity
 
     def _call(self) -> str | None:
-        result = next(each.name for each in self.tensors if each.access != "in")
+        result = next(tensor.name for tensor in self.tensors if tensor.access != "in")
         types = {name: type_ for name, type_ in self.types if name in self.problem.roles}
         epilogue = epilogue_text(self.attributes, tuple(types.values()), types[result])
         said = knobs(
@@ -185,11 +185,11 @@ class Op(ABC):
         return called(self.function_name, *words, *([f"epilogue={epilogue}"] if epilogue else []))
 
     def _said_layouts(self) -> dict[str, LayoutSpec]:
-        found = dict(self.layouts)
+        layouts = dict(self.layouts)
         for name, other in (("src", "dst"), ("dst", "src")) if self.shares_tags else ():
-            if isinstance(found.get(name), str):
-                found.setdefault(other, ANY)
-        return found
+            if isinstance(layouts.get(name), str):
+                layouts.setdefault(other, ANY)
+        return layouts
 
     def _settings(self) -> tuple[str, ...]:
         """The arguments of that call that other ops do not have."""
@@ -226,9 +226,9 @@ class Op(ABC):
     @cached_property
     def arguments(self) -> tuple[Argument, ...]:
         """The kernel's arguments in order: inputs, bias, what attributes add, results."""
-        own = [self._argument(tensor) for tensor in self.tensors]
-        inputs = [argument for argument in own if argument.access == "in"]
-        results = [argument for argument in own if argument.access != "in"]
+        ours = [self._argument(tensor) for tensor in self.tensors]
+        inputs = [argument for argument in ours if argument.access == "in"]
+        results = [argument for argument in ours if argument.access != "in"]
         return (*inputs, *self._attribute_arguments(), *results)
 
     def _argument(self, tensor: Tensor) -> Argument:
@@ -344,7 +344,7 @@ def accumulator_of(*types: DType) -> DType:
     s32 when all are integers (those of 4 bits, too); f64 when one is f64; else f32. That is
     what oneDNN does.
     """
-    if all(each.is_integer for each in types):
+    if all(dtype.is_integer for dtype in types):
         return s32
     return f64 if f64 in types else f32
 
@@ -357,7 +357,7 @@ def chosen_accumulator(asked: DType | None, a: DType, b: DType) -> DType:
     """
     if asked is None:
         return accumulator_of(a, b)
-    floats = [each for each in (a, b) if not each.is_integer]
+    floats = [dtype for dtype in (a, b) if not dtype.is_integer]
     choices = [f64, f32] if f64 not in floats else [f64]
     if not floats:
         choices += [s32, s64]
@@ -383,10 +383,10 @@ def accumulator_words(accumulator: DType, a: DType, b: DType) -> tuple[str, ...]
 
 def check_types(kind: str, types: Mapping[str, DType]) -> None:
     """Raises `UnsupportedError` for element types that no op computes on."""
-    for tensor, each in types.items():
-        if each.kind == "bool":
+    for tensor, dtype in types.items():
+        if dtype.kind == "bool":
             raise UnsupportedError(
-                f"{kind} does not compute on {each.name}", where=tensor, cure="use u8"
+                f"{kind} does not compute on {dtype.name}", where=tensor, cure="use u8"
             )
 
 

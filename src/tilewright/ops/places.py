@@ -45,10 +45,10 @@ def gather(
     Raises `ProblemError`, `LayoutError` or `UnsupportedError`.
     """
     flags = "C" if switch(counted, "counted") else ""
-    found = asked(
+    gather_problem = asked(
         problem, GatherProblem, indices_shape=indices, axis=axis, flags=flags, algorithm=outside
     )
-    return op_of(found, "fwd", dtype, src=src, dst=dst)
+    return op_of(gather_problem, "fwd", dtype, src=src, dst=dst)
 
 
 @checked_call
@@ -70,8 +70,10 @@ def embedding(
     """
     flags = "C" if switch(counted, "counted") else ""
     table = (rows, columns)
-    found = asked(table, GatherProblem, indices_shape=indices, flags=flags, algorithm=outside)
-    return op_of(found, "fwd", dtype)
+    gather_problem = asked(
+        table, GatherProblem, indices_shape=indices, flags=flags, algorithm=outside
+    )
+    return op_of(gather_problem, "fwd", dtype)
 
 
 @checked_call
@@ -98,10 +100,10 @@ def scatter(
     Raises `ProblemError`, `LayoutError` or `UnsupportedError`.
     """
     flags = "C" if switch(counted, "counted") else ""
-    found = asked(
+    scatter_problem = asked(
         problem, ScatterProblem, indices_shape=indices, axis=axis, flags=flags, algorithm=algorithm
     )
-    return op_of(found, "fwd", dtype, src=src, dst=dst)
+    return op_of(scatter_problem, "fwd", dtype, src=src, dst=dst)
 
 
 @checked_call
@@ -122,8 +124,8 @@ def one_hot(
 
     Raises `ProblemError`, `LayoutError` or `UnsupportedError`.
     """
-    found = asked(problem, OneHotProblem, classes=None if classes is None else (classes,))
-    return op_of(found, "fwd", dtype, src=src, dst=dst)
+    one_hot_problem = asked(problem, OneHotProblem, classes=None if classes is None else (classes,))
+    return op_of(one_hot_problem, "fwd", dtype, src=src, dst=dst)
 
 
 @checked_call
@@ -148,8 +150,8 @@ def sort(
     and Their Applications", 1968; Knuth, "The Art of Computer Programming", volume 3, 5.2.5.
     """
     chosen = "sort_descending" if switch(descending, "descending") else "sort"
-    found = asked(problem, SortProblem, axis=axis, algorithm=chosen)
-    return op_of(found, "fwd", dtype, src=src, dst=dst)
+    sort_problem = asked(problem, SortProblem, axis=axis, algorithm=chosen)
+    return op_of(sort_problem, "fwd", dtype, src=src, dst=dst)
 
 
 @checked_call
@@ -171,5 +173,7 @@ def topk(
 
     Raises `ProblemError`, `LayoutError` or `UnsupportedError`.
     """
-    found = asked(problem, TopKProblem, axis=axis, amount=None if count is None else (count,))
-    return op_of(found, "fwd", dtype, src=src, dst=dst)
+    top_k_problem = asked(
+        problem, TopKProblem, axis=axis, amount=None if count is None else (count,)
+    )
+    return op_of(top_k_problem, "fwd", dtype, src=src, dst=dst)

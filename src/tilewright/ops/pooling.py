@@ -46,7 +46,7 @@ def pooled(p: PoolProblem, op: Op, buffers: Mapping[str, Buffer]) -> Iterable[St
     mask = mask_of(taps)
     index = (var("mb"), var("c"), *(tap.index for tap in taps))
     acc = accumulator("acc", op.accumulator, kept)
-    out = View(acc, tuple(each.var for each in kept))
+    out = View(acc, tuple(other.var for other in kept))
     a = operand("a", source, index, mask)
     body = cast(op.accumulator, a.var)
     is_max = p.algorithm == "max"
@@ -64,7 +64,7 @@ def pooled(p: PoolProblem, op: Op, buffers: Mapping[str, Buffer]) -> Iterable[St
     value: Expr = total.var
     if forward and not is_max:
         type_ = float_type(op.accumulator, target.dtype)
-        positions = tuple(each.var for each in kept[2:])
+        positions = tuple(other.var for other in kept[2:])
         count = _count(p, positions, type_, may_be_empty=p.has_empty_windows)
         value = cast(type_, value) / count
     result = Result(kept, target, out.index, driver="pool", inputs={"src": a.view})
@@ -97,8 +97,8 @@ def _count(p: PoolProblem, positions: tuple[Expr, ...], type: DType, *, may_be_e
         return const(prod(p.kernel), type)
     windows = zip(p.windows, positions, strict=True)
     factors = [_valid_taps(window, position) for window, position in windows]
-    fixed = prod(each for each in factors if isinstance(each, int))
-    varying = [each for each in factors if not isinstance(each, int)]
+    fixed = prod(factor for factor in factors if isinstance(factor, int))
+    varying = [factor for factor in factors if not isinstance(factor, int)]
     if not varying:
         return const(fixed, type)
     count = reduce(lambda a, b: a * b, varying)

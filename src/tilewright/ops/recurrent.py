@@ -52,7 +52,7 @@ def rnn(
     """
     activation = activation.upper() if isinstance(activation, str) else activation
     flags = "P" * switch(peepholes, "peepholes") + "R" * switch(projection, "projection")
-    found = asked(
+    recurrent_problem = asked(
         problem,
         RecurrentProblem,
         algorithm=algorithm,
@@ -60,4 +60,4 @@ def rnn(
         activation=activation,
         flags=flags or None,
     )
-    return op_of(found, direction, dtype, src=src, weights=weights, dst=dst)
+    return op_of(recurrent_problem, direction, dtype, src=src, weights=weights, dst=dst)

@@ -32,10 +32,10 @@ def reduced(problem: ReduceProblem, op: Op, buffers: Mapping[str, Buffer]) -> It
     """``src`` reduced to ``dst`` along the dims that are 1 there."""
     domain = [dim(f"d{i}", size) for i, size in enumerate(problem.src_shape)]
     summed = [domain[i] for i in problem.reduced_dims]
-    kept = tuple(each for each in domain if each not in summed)
+    kept = tuple(other for other in domain if other not in summed)
     acc = accumulator("acc", op.accumulator, kept)
-    out = View(acc, tuple(each.var for each in kept))
-    a = operand("a", buffers["src"], tuple(each.var for each in domain))
+    out = View(acc, tuple(other.var for other in kept))
+    a = operand("a", buffers["src"], tuple(other.var for other in domain))
     body = cast(op.accumulator, a.var)
     if problem.is_norm:
         body = power(unary("abs", body), problem.p)
@@ -55,7 +55,7 @@ def reduced(problem: ReduceProblem, op: Op, buffers: Mapping[str, Buffer]) -> It
         least = number(problem.eps, value)
         value = maximum(value, least) if problem.algorithm.endswith("max") else value + least
         value = value if "power" in problem.algorithm else power(value, 1 / problem.p)
-    index = tuple(const(0) if each in summed else each.var for each in domain)
+    index = tuple(const(0) if other in summed else other.var for other in domain)
     result = Result(kept, dst, index, driver="reduce", inputs={"src": a.view})
     yield epilogue("epilogue", (total,), value, result, op.attributes, buffers)
 

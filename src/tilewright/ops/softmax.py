@@ -39,5 +39,5 @@ def softmax(
     "Softmax".
     """
     named = algorithm.upper() if isinstance(algorithm, str) else algorithm
-    found = asked(problem, SoftmaxProblem, axis=axis, algorithm=named)
-    return op_of(found, direction, dtype, src=src, dst=dst)
+    softmax_problem = asked(problem, SoftmaxProblem, axis=axis, algorithm=named)
+    return op_of(softmax_problem, direction, dtype, src=src, dst=dst)

@@ -33,8 +33,8 @@ def argmax(
 
     Raises `ProblemError`, `LayoutError` or `UnsupportedError`.
     """
-    found = asked(problem, ArgProblem, axis=axis, algorithm="argmax")
-    return op_of(found, "fwd", dtype, src=src, dst=dst)
+    arg_problem = asked(problem, ArgProblem, axis=axis, algorithm="argmax")
+    return op_of(arg_problem, "fwd", dtype, src=src, dst=dst)
 
 
 @checked_call
@@ -52,8 +52,8 @@ def argmin(
 
     Raises `ProblemError`, `LayoutError` or `UnsupportedError`.
     """
-    found = asked(problem, ArgProblem, axis=axis, algorithm="argmin")
-    return op_of(found, "fwd", dtype, src=src, dst=dst)
+    arg_problem = asked(problem, ArgProblem, axis=axis, algorithm="argmin")
+    return op_of(arg_problem, "fwd", dtype, src=src, dst=dst)
 
 
 @checked_call
@@ -126,5 +126,5 @@ def scan(
     """
     flags = "E" if switch(exclusive, "exclusive") else ""
     flags += "R" if switch(reversed, "reversed") else ""
-    found = asked(problem, ScanProblem, axis=axis, flags=flags, algorithm=algorithm)
-    return op_of(found, "fwd", dtype, src=src, dst=dst)
+    scan_problem = asked(problem, ScanProblem, axis=axis, flags=flags, algorithm=algorithm)
+    return op_of(scan_problem, "fwd", dtype, src=src, dst=dst)

@@ -54,8 +54,8 @@ class Stack:
     def cycles(self, costs: Costs) -> Floats:
         """The cycles of each kernel."""
         vector = vector_of(costs)
-        each = body_cycles(self.bodies, vector, costs.overlap)
-        code = np.bincount(self.phase_of, each, len(self.phases)).astype(np.float64)
+        per_body = body_cycles(self.bodies, vector, costs.overlap)
+        code = np.bincount(self.phase_of, per_body, len(self.phases)).astype(np.float64)
         moves: Floats = self.phases @ vector
         phases = together(costs.hiding, code, moves)
         totals = np.bincount(self.kernel_of, phases, len(self.overheads))

@@ -88,7 +88,7 @@ def box_of(access: Access, loops: Mapping[Var, float], line: int) -> Box:
     done: dict[Expr, Range] = {}
     ranges = tuple(_range(index, loops, done) for index in access.index)
     sizes = map(usual, access.buffer.sizes)
-    ranges = tuple(_within(each, size) for each, size in zip(ranges, sizes, strict=True))
+    ranges = tuple(_within(range_, size) for range_, size in zip(ranges, sizes, strict=True))
     lines, runs = _lines(access, ranges, line), _runs(access, loops, line)
     loaded = _loaded(access)
     places = math.prod(size for v, size in loops.items() if v in loaded) if loaded else 0.0
@@ -135,7 +135,7 @@ def _runs(access: Access, loops: Mapping[Var, float], line: int) -> Runs:
 def joined(boxes: Sequence[Box], line: int) -> list[Box]:
     """``boxes`` without those that are in others, or in their lines of so many bytes."""
     kept: list[Box] = []
-    for box in sorted(boxes, key=lambda box: -math.prod(each.count for each in box.ranges)):
+    for box in sorted(boxes, key=lambda box: -math.prod(range_.count for range_ in box.ranges)):
         for other in kept:
             if other.access.buffer is box.access.buffer and other.meets(box, line):
                 other.written = other.written or box.written
@@ -153,10 +153,10 @@ def _within(range_: Range, size: int) -> Range:
 
 def _range(expr: Expr, loops: Mapping[Var, float], done: dict[Expr, Range]) -> Range:
     """The integers that ``expr`` takes."""
-    known = done.get(expr)
-    if known is None:
-        known = done[expr] = _range_of(expr, loops, done)
-    return known
+    range_ = done.get(expr)
+    if range_ is None:
+        range_ = done[expr] = _range_of(expr, loops, done)
+    return range_
 
 
 def _range_of(expr: Expr, loops: Mapping[Var, float], done: dict[Expr, Range]) -> Range:
@@ -242,6 +242,6 @@ def _lines(access: Access, ranges: Sequence[Range], line: int) -> float:
         over = max(1.0, math.ceil(range_.count / size))
         left[block.dim] = Range(0, over, range_.span // size if size else 0, over, over)
     bytes_ = run * width
-    each = bytes_ / line if bytes_ % line == 0 else 1 + (bytes_ - 1) / line
+    lines = bytes_ / line if bytes_ % line == 0 else 1 + (bytes_ - 1) / line
     most = 1 + reach * width / line
-    return min(runs * each, most)
+    return min(runs * lines, most)

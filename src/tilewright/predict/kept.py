@@ -72,7 +72,7 @@ def _read(path: Path, shipped: Costs) -> Costs:
     try:
         costs = data["costs"]
         numbers = {kind: _number(costs["cycles"][kind]) for kind in shipped.cycles}
-        others = {each.name: _number(costs[each.name]) for each in fields(Costs)[1:]}
+        others = {field.name: _number(costs[field.name]) for field in fields(Costs)[1:]}
         current = data["schema"] == _SCHEMA and set(costs["cycles"]) == set(shipped.cycles)
     except (KeyError, TypeError):
         current = False

@@ -89,12 +89,12 @@ def _lines(
         if isinstance(part, Nest):
             yield from _lines(part, path, body, unrolled, lanes, uses, machine)
             continue
-        own = {**lanes, **part.dims}
+        extents = {**lanes, **part.dims}
         computed = tuple(operations(part, uses, machine))
-        reached = tuple(accesses(part, own, uses))
+        reached = tuple(accesses(part, extents, uses))
         if isinstance(part.stmt, Let):
             uses.name(part.stmt)
-        yield Line(part, path, body, unrolled, own, computed, reached)
+        yield Line(part, path, body, unrolled, extents, computed, reached)
 
 
 def is_flat(nest: Nest) -> bool:
@@ -112,7 +112,7 @@ def held(root: Nest, lines: Sequence[Line], machine: Machine) -> dict[Buffer, fl
             if access.buffer.space is Space.PRIVATE:
                 reached.setdefault(access.buffer, []).append((line, access))
                 lives[access.buffer] = (lives.get(access.buffer, (place,))[0], place)
-    found: dict[Buffer, float] = {}
+    rooms: dict[Buffer, float] = {}
     for nest in _nests(root):
         sizes = {}
         for buffer in nest.allocated:
@@ -122,8 +122,8 @@ def held(root: Nest, lines: Sequence[Line], machine: Machine) -> dict[Buffer, fl
                 sizes[buffer] = _registers(buffer, here, machine)
         most = _together(sizes, lives)
         room = min(1.0, machine.vector_registers / max(most, 1.0))
-        found |= {buffer: min(room, found.get(buffer, 1.0)) for buffer in sizes}
-    return found
+        rooms |= {buffer: min(room, rooms.get(buffer, 1.0)) for buffer in sizes}
+    return rooms
 
 
 def _together(sizes: Mapping[Buffer, float], lives: Mapping[Buffer, tuple[int, int]]) -> float:

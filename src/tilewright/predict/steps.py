@@ -121,7 +121,7 @@ def values_of(step: Step) -> tuple[Expr, ...]:
         case Compute() as compute if compute.instruction is None:
             return (*(v for result in compute.results for v in result.values), *step.conditions)
         case Call() as call:
-            return tuple(each for each in call.args if isinstance(each, Expr))
+            return tuple(arg for arg in call.args if isinstance(arg, Expr))
         case _:
             return ()
 
@@ -194,9 +194,9 @@ def _indices(stmt: Store | Let | Compute | Call) -> Iterator[Expr]:
             for view in (*stmt.outputs, *(operand.view for operand in stmt.operands)):
                 yield from view.index
         case Call():
-            for each in stmt.args:
-                if isinstance(each, View):
-                    yield from each.index
+            for arg in stmt.args:
+                if isinstance(arg, View):
+                    yield from arg.index
         case _:
             pass
 
@@ -213,7 +213,7 @@ def accesses(step: Step, lanes: Lanes, uses: Uses) -> Iterator[Access]:
     masked = bool(step.conditions)
 
     def access(buffer: Buffer, index: tuple[Expr, ...], mask: Expr | None, writes: bool) -> Access:
-        places = tuple(substitute(each, step.names) for each in index)
+        places = tuple(substitute(expr, step.names) for expr in index)
         partly = masked and writes
         if mask is not None and any(v in lanes for v in variables(mask)):
             partly = True
@@ -239,8 +239,8 @@ def accesses(step: Step, lanes: Lanes, uses: Uses) -> Iterator[Access]:
                         yield access(view.buffer, view.index, view.mask, False)
                     yield access(view.buffer, view.index, view.mask, True)
         case Call() as call:
-            for each in call.args:
-                if isinstance(each, View):
-                    yield access(each.buffer, each.index, each.mask, True)
+            for arg in call.args:
+                if isinstance(arg, View):
+                    yield access(arg.buffer, arg.index, arg.mask, True)
         case _:
             pass

@@ -92,8 +92,8 @@ def vector_of(costs: Costs) -> NDArray[np.float64]:
 
 def cycles_of(work: Work, costs: Costs) -> float:
     """The cycles that ``work`` takes."""
-    each = body_cycles(work.bodies, vector_of(costs), costs.overlap)
-    phases = np.bincount(work.phase_of, each, len(work.phases)).astype(np.float64)
+    cycles = body_cycles(work.bodies, vector_of(costs), costs.overlap)
+    phases = np.bincount(work.phase_of, cycles, len(work.phases)).astype(np.float64)
     moves: NDArray[np.float64] = work.phases @ vector_of(costs)
     return float(together(costs.hiding, phases, moves).sum() + work.overheads @ vector_of(costs))
 

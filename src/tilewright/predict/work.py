@@ -107,19 +107,19 @@ def _moves(moved: Moved, machine: Machine, threads: int) -> Iterator[tuple[str, 
 
 def _executions(root: Nest, threads: int) -> dict[Nest, float]:
     """How often the code in each nest runs on the thread that has the most to do."""
-    found: dict[Nest, float] = {}
+    times_of: dict[Nest, float] = {}
 
     def visit(nest: Nest, times: float, parallel: bool) -> None:
         if nest.kind in PARALLEL and not parallel:
             parallel = True
             iterations = max(1.0, _iterations(nest))
             times *= math.ceil(iterations / threads) / iterations
-        found[nest] = times * nest.turns
+        times_of[nest] = times * nest.turns
         for part in nest.nests:
-            visit(part, found[nest], parallel)
+            visit(part, times_of[nest], parallel)
 
     visit(root, 1.0, False)
-    return found
+    return times_of
 
 
 def _iterations(nest: Nest) -> float:

@@ -30,10 +30,10 @@ def magnitude(z: Pair) -> Expr:
     a, b = unary("abs", z[0]), unary("abs", z[1])
     large, small = maximum(a, b), minimum(a, b)
     ratio = select((large == _ZERO) | (large == small), _ONE, small / large)
-    found = large * unary("sqrt", _ONE + ratio * ratio)
-    found = select(large == _ZERO, large, found)
+    expr = large * unary("sqrt", _ONE + ratio * ratio)
+    expr = select(large == _ZERO, large, expr)
     infinite = (a == _INFINITE) | (b == _INFINITE)
-    return select(infinite, _INFINITE, found)
+    return select(infinite, _INFINITE, expr)
 
 
 def add(x: Pair, y: Pair) -> Pair:
@@ -233,14 +233,14 @@ def power(x: Pair, y: Pair) -> Pair:
     root = root * unary("exp", d * turn * -_HALF)
     angle = c * turn + d * _log_of_square(*_by_size(x))
     flat = angle == _ZERO
-    found = (
+    ways = (
         select(flat, root * root, root * (root * unary("cos", angle))),
         select(flat, _ZERO, root * (root * unary("sin", angle))),
     )
     zero = (x[0] == _ZERO) & (x[1] == _ZERO)
     none = (y[0] == _ZERO) & (y[1] == _ZERO)
-    first = select(none, _ONE, select(zero, _ZERO, found[0]))
-    return first, select(none | zero, _ZERO, found[1])
+    first = select(none, _ONE, select(zero, _ZERO, ways[0]))
+    return first, select(none | zero, _ZERO, ways[1])
 
 
 def cube_root(z: Pair) -> Pair:
@@ -265,8 +265,8 @@ def angle(y: Pair, x: Pair) -> Pair:
     """atan2 of complex numbers: -i log((x + i y) / sqrt(x**2 + y**2))."""
     above = (x[0] - y[1], x[1] + y[0])
     below = square_root(add(multiply(x, x), multiply(y, y)))
-    found = log(divide(above, below))
-    return found[1], -found[0]
+    ratio = log(divide(above, below))
+    return ratio[1], -ratio[0]
 
 
 def _after(x: Pair, y: Pair) -> Expr:

@@ -99,12 +99,14 @@ class EltwiseProblem(ShapeProblem):
         """A random problem, small enough for the interpreter."""
         return cls(shape_of(rng, 1, 5), algorithm=Unary.drawn(rng).describe())
 
-    def peer(self, torch: Any, given: Mapping[str, Any], direction: Direction) -> Callable[[], Any]:
+    def peer(
+        self, torch: Any, arrays: Mapping[str, Any], direction: Direction
+    ) -> Callable[[], Any]:
         """PyTorch's function."""
         function = self.function.peer(torch) if direction.is_forward else None
         if function is None:
             raise UnsupportedError(f"PyTorch has no {self.algorithm}")
-        return partial(function, given["src"], given["dst"])
+        return partial(function, arrays["src"], arrays["dst"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +120,11 @@ class ReorderProblem(ShapeProblem):
         """0: a copy computes nothing, it is measured in bytes."""
         return 0
 
-    def peer(self, torch: Any, given: Mapping[str, Any], direction: Direction) -> Callable[[], Any]:
+    def peer(
+        self, torch: Any, arrays: Mapping[str, Any], direction: Direction
+    ) -> Callable[[], Any]:
         """PyTorch's copy."""
-        return partial(given["dst"].copy_, given["src"])
+        return partial(arrays["dst"].copy_, arrays["src"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,10 +234,14 @@ class BinaryProblem(Problem):
         ones = (1,) * len(self.src0_shape)
         return self.changed(src0_shape=ones, src1_shape=ones)
 
-    def peer(self, torch: Any, given: Mapping[str, Any], direction: Direction) -> Callable[[], Any]:
+    def peer(
+        self, torch: Any, arrays: Mapping[str, Any], direction: Direction
+    ) -> Callable[[], Any]:
         """PyTorch's function."""
         if self.algorithm == SELECT:
-            condition = given["src2"] != 0
-            return partial(torch.where, condition, given["src0"], given["src1"], out=given["dst"])
+            condition = arrays["src2"] != 0
+            return partial(
+                torch.where, condition, arrays["src0"], arrays["src1"], out=arrays["dst"]
+            )
         run = getattr(torch, BINARY_RECORDS[self.algorithm].peer)
-        return partial(run, given["src0"], given["src1"], out=given["dst"])
+        return partial(run, arrays["src0"], arrays["src1"], out=arrays["dst"])

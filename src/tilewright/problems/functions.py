@@ -142,8 +142,8 @@ def tan(x: Expr) -> Expr:
 def polynomial(x: Expr, coefficients: Sequence[float]) -> Expr:
     """The value of a polynomial, the highest power's coefficient first."""
     result = number(coefficients[0], x)
-    for each in coefficients[1:]:
-        result = result * x + number(each, x)
+    for coefficient in coefficients[1:]:
+        result = result * x + number(coefficient, x)
     return result
 
 
@@ -172,8 +172,8 @@ def asinh(x: Expr) -> Expr:
     one = number(1.0, x)
     near = unary("log1p", a + a * a / (one + unary("sqrt", one + a * a)))
     far = unary("log", a) + number(math.log(2.0), x)
-    found = select(a < number(_SQUARED, x), near, far)
-    return select(x < number(0.0, x), -found, select(x == number(0.0, x), x, found))
+    expr = select(a < number(_SQUARED, x), near, far)
+    return select(x < number(0.0, x), -expr, select(x == number(0.0, x), x, expr))
 
 
 def acosh(x: Expr) -> Expr:
@@ -181,15 +181,15 @@ def acosh(x: Expr) -> Expr:
     t = x - number(1.0, x)
     near = unary("log1p", t + unary("sqrt", t * (t + number(2.0, x))))
     far = unary("log", x) + number(math.log(2.0), x)
-    found = select(x < number(_SQUARED, x), near, far)
-    return select(x < number(1.0, x), number(math.nan, x), found)
+    expr = select(x < number(_SQUARED, x), near, far)
+    return select(x < number(1.0, x), number(math.nan, x), expr)
 
 
 def atanh(x: Expr) -> Expr:
     """The inverse of the hyperbolic tangent."""
     a = unary("abs", x)
-    found = number(0.5, x) * unary("log1p", number(2.0, x) * a / (number(1.0, x) - a))
-    return select(x < number(0.0, x), -found, select(x == number(0.0, x), x, found))
+    expr = number(0.5, x) * unary("log1p", number(2.0, x) * a / (number(1.0, x) - a))
+    return select(x < number(0.0, x), -expr, select(x == number(0.0, x), x, expr))
 
 
 def atan(x: Expr) -> Expr:
@@ -205,10 +205,10 @@ def atan(x: Expr) -> Expr:
     rest = select(steep, number(_REST, x), select(middle, number(_REST / 2, x), zero))
     square = t * t
     above, below = number(_ATAN_ABOVE[0], x), one
-    for each in _ATAN_ABOVE[1:]:
-        above = above * square + number(each, x)
-    for each in _ATAN_BELOW:
-        below = below * square + number(each, x)
+    for factor in _ATAN_ABOVE[1:]:
+        above = above * square + number(factor, x)
+    for factor in _ATAN_BELOW:
+        below = below * square + number(factor, x)
     angle = angle + (t * (square * above / below) + t + rest)
     return select(x < zero, -angle, select(x == zero, x, angle))
 
@@ -229,8 +229,8 @@ def atan2(y: Expr, x: Expr) -> Expr:
 def asin(x: Expr) -> Expr:
     """The arc sine; NaN outside of [-1, 1]."""
     one = number(1.0, x)
-    found = atan(x / unary("sqrt", (one - x) * (one + x)))
-    return select(unary("abs", x) == one, x * number(math.pi / 2, x), found)
+    expr = atan(x / unary("sqrt", (one - x) * (one + x)))
+    return select(unary("abs", x) == one, x * number(math.pi / 2, x), expr)
 
 
 def acos(x: Expr) -> Expr:
@@ -301,8 +301,8 @@ def floored_division(a: Expr, b: Expr) -> Expr:
     exact = unary("round", (a - rest) / b)
     down = (rest != zero) & ((rest < zero) ^ (b < zero))
     quotient = a / b
-    known = (b == zero) | (quotient != quotient)
-    return select(known, quotient, select(down, exact - number(1.0, a), exact))
+    is_settled = (b == zero) | (quotient != quotient)
+    return select(is_settled, quotient, select(down, exact - number(1.0, a), exact))
 
 
 def integer_power(x: Expr, exponent: int) -> Expr:

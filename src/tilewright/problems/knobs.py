@@ -145,17 +145,17 @@ def parse_type(piece: Piece, allowed: Sequence[DType] = ()) -> DType:
     Raises `UnsupportedError`.
     """
     try:
-        found = dtype(piece.word)
+        type_ = dtype(piece.word)
     except UnsupportedError as error:
         cure = "choose one of " + ", ".join(t.name for t in allowed) if allowed else error.cure
         raise UnsupportedError(error.what, where=piece.span, cure=cure) from None
-    if allowed and found not in allowed:
+    if allowed and type_ not in allowed:
         raise UnsupportedError(
-            f"{found.name} cannot be used here",
+            f"{type_.name} cannot be used here",
             where=piece.span,
             cure="choose one of " + ", ".join(t.name for t in allowed),
         )
-    return found
+    return type_
 
 
 def parse_scales(text: str) -> tuple[Scale, ...]:
@@ -195,11 +195,11 @@ def _check_tensor(tensor: object, where: str) -> None:
         )
 
 
-def _wrong_type(given: DType, where: str, allowed: Sequence[DType]) -> UnsupportedError:
+def _wrong_type(values: DType, where: str, allowed: Sequence[DType]) -> UnsupportedError:
     return UnsupportedError(
-        f"{given} cannot be used here",
+        f"{values} cannot be used here",
         where=where,
-        cure="choose one of " + ", ".join(each.name for each in allowed),
+        cure="choose one of " + ", ".join(type_.name for type_ in allowed),
     )
 
 

@@ -123,10 +123,10 @@ class MatmulProblem(Problem):
             name=parsed.name,
         )
         for dst in parsed.tensors[2:]:
-            for given, size, place in zip(dst.sizes, problem.dst_shape, dst.places, strict=True):
-                if given != size:
+            for actual, size, place in zip(dst.sizes, problem.dst_shape, dst.places, strict=True):
+                if actual != size:
                     raise ProblemError(
-                        f"dst has {given} where src and weights give {size}",
+                        f"dst has {actual} where src and weights give {size}",
                         where=place,
                         cure="leave dst out: it is deduced",
                     )

@@ -20,10 +20,10 @@ class Policy:
     name: str = "common"
 
     def __post_init__(self) -> None:
-        known = isinstance(self.name, str) and (
+        is_valid = isinstance(self.name, str) and (
             self.name in NAMES or _PER_DIM.fullmatch(self.name) or _MASK.fullmatch(self.name)
         )
-        if not known:
+        if not is_valid:
             raise ProblemError(
                 f"unknown policy {short(self.name)}",
                 where="policy",

@@ -122,14 +122,14 @@ class PoolProblem(WindowProblem):
         """The same of one pixel."""
         return self.from_sizes(mb=1, ic=1, **self.unit_sizes()).with_alg(self.algorithm)
 
-    def answers(self, given: Mapping[str, Array], direction: Direction) -> dict[str, Answer]:
+    def answers(self, arrays: Mapping[str, Array], direction: Direction) -> dict[str, Answer]:
         """What the result is, of the input in float64: in ``dst``, or backward in ``src``.
 
         For a window of padding only, the maximum is minus infinity and the average 0.
         """
         if not direction.is_forward:
-            return {"src": self._gradient(given["dst"])}
-        src = given["src"]
+            return {"src": self._gradient(arrays["dst"])}
+        src = arrays["src"]
         if self.algorithm == "max":
             best = np.full(self.dst_shape, -np.inf)
             for _, outputs, elements in self.taps():
@@ -162,7 +162,9 @@ class PoolProblem(WindowProblem):
             count[outputs] += 1
         return np.maximum(count, 1)
 
-    def peer(self, torch: Any, given: Mapping[str, Any], direction: Direction) -> Callable[[], Any]:
+    def peer(
+        self, torch: Any, arrays: Mapping[str, Any], direction: Direction
+    ) -> Callable[[], Any]:
         """PyTorch's pooling, in 2D if there is one spatial dim."""
         if not direction.is_forward:
             raise UnsupportedError("PyTorch's side has no gradient of pooling")
@@ -172,12 +174,12 @@ class PoolProblem(WindowProblem):
                 raise UnsupportedError("PyTorch pads both sides of a dim alike")
             if 2 * w.pad_l > w.kernel:
                 raise UnsupportedError("PyTorch pads pooling by half a window at most")
-        src, flat = given["src"], self.ndims == 1
+        src, flat = arrays["src"], self.ndims == 1
         ones, zeros = ((1,), (0,)) if flat else ((), ())
         sizes = (ones + self.kernel, ones + self.stride, zeros + self.pad_l)
         functions, rank = torch.nn.functional, max(2, self.ndims)
         if self.algorithm == "max":
-            dilation = (*ones, *(each + 1 for each in self.dilation))
+            dilation = (*ones, *(step + 1 for step in self.dilation))
             run = getattr(functions, f"max_pool{rank}d")
             last: tuple[Any, ...] = (dilation,)
         elif any(self.dilation):

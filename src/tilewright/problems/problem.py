@@ -113,12 +113,14 @@ class Problem(ABC):
     def check_direction(self, direction: Direction) -> None:
         """Raises `UnsupportedError` for a direction that the problem does not have."""
         if direction not in self.directions:
-            names = ", ".join(each.value for each in self.directions)
+            names = ", ".join(direction_.value for direction_ in self.directions)
             raise UnsupportedError(
                 f"{self.driver} has no direction {direction.value}", cure=f"choose one of {names}"
             )
 
-    def peer(self, torch: Any, given: Mapping[str, Any], direction: Direction) -> Callable[[], Any]:
+    def peer(
+        self, torch: Any, values: Mapping[str, Any], direction: Direction
+    ) -> Callable[[], Any]:
         """PyTorch's way to compute the results of tensors by name; gives one or a tuple of them,
         in our order. Raises `UnsupportedError` where it has none."""
         raise UnsupportedError(f"PyTorch has no {self.driver} like this")
@@ -140,12 +142,12 @@ class Problem(ABC):
 
     def settings(self) -> dict[str, str]:
         """What options say of the problem, by their names, for a command that asks for it again."""
-        found = {}
+        texts = {}
         for knob in self.knobs:
             value = getattr(self, "algorithm" if knob == "alg" else knob)
             if value != "":
-                found[knob] = str(value)
-        return found
+                texts[knob] = str(value)
+        return texts
 
     def expanded(self, types: Sequence[DType]) -> tuple[DType, ...]:
         """One type for each role, of one for all: indices are s32 then."""
@@ -156,8 +158,8 @@ class Problem(ABC):
     @property
     def count(self) -> int:
         """How often the problem occurs in its network: the ``3`` of ``n"res2b*3"``, else 1."""
-        found = _COUNT.search(self.name)
-        return int(found[1]) if found else 1
+        result = _COUNT.search(self.name)
+        return int(result[1]) if result else 1
 
     def _check_algorithm(self) -> None:
         """Refuses algorithms that the driver does not have."""
@@ -175,8 +177,8 @@ class Problem(ABC):
     def _check_fields(self, **sizes: int | Shape) -> None:
         """Refuses unknown algorithms, sizes below 1, and tensors beyond 64-bit offsets."""
         self._check_algorithm()
-        for field, given in sizes.items():
-            for size in given if isinstance(given, tuple) else (given,):
+        for field, given_sizes in sizes.items():
+            for size in given_sizes if isinstance(given_sizes, tuple) else (given_sizes,):
                 if type(size) is not int:
                     raise ProblemError(
                         f"a size of {self.driver} must be a whole number, not {short(size)}",

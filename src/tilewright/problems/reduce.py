@@ -95,8 +95,8 @@ class ReduceProblem(Problem):
         """The norm with these numbers (None: as they are). Raises `ProblemError` for another
         reduction."""
         said = {"p": p, "eps": eps}
-        given = {name: number for name, number in said.items() if number is not None}
-        return self._norm(next(iter(given), "p")).changed(**given)
+        numbers = {name: number for name, number in said.items() if number is not None}
+        return self._norm(next(iter(numbers), "p")).changed(**numbers)
 
     def with_p(self, text: str) -> Self:
         """The problem with the exponent that ``--p`` gives."""
@@ -157,10 +157,10 @@ class ReduceProblem(Problem):
         parsed = parse_shapes(text, ("src", "dst"))
         src, dst = parsed.tensors
         check_same_dims(src, dst)
-        for size, given, place in zip(src.sizes, dst.sizes, dst.places, strict=True):
-            if given not in (1, size):
+        for size, reduced, place in zip(src.sizes, dst.sizes, dst.places, strict=True):
+            if reduced not in (1, size):
                 raise ProblemError(
-                    f"dst has {given} where src has {size}",
+                    f"dst has {reduced} where src has {size}",
                     where=place,
                     why="a dim is kept whole or reduced to 1",
                     cure=f"write {size} or 1 here",
@@ -191,14 +191,14 @@ class ReduceProblem(Problem):
         src = tuple(2 if dim == first else 1 for dim in range(rank))
         return self.changed(src_shape=src, dst_shape=(1,) * rank)
 
-    def answers(self, given: Mapping[str, Array], direction: Direction) -> dict[str, Answer]:
+    def answers(self, arrays: Mapping[str, Array], direction: Direction) -> dict[str, Answer]:
         """What ``dst`` is, of ``src`` in float64."""
 
         def reduced(array: Array) -> Array:
             function = _REFERENCES[self.algorithm]
             return function(array, axis=self.reduced_dims, keepdims=True)
 
-        src = given["src"]
+        src = arrays["src"]
         if self.is_norm:
             total = (np.abs(src) ** self.p).sum(axis=self.reduced_dims, keepdims=True)
             least = self.algorithm.endswith("max")
@@ -213,12 +213,14 @@ class ReduceProblem(Problem):
         last = 3 if self.algorithm == "mean" else 0
         return {"dst": Answer(value, size, terms, last, summed=True)}
 
-    def peer(self, torch: Any, given: Mapping[str, Any], direction: Direction) -> Callable[[], Any]:
+    def peer(
+        self, torch: Any, arrays: Mapping[str, Any], direction: Direction
+    ) -> Callable[[], Any]:
         """PyTorch's reduction, of floats."""
         name = _PEERS.get(self.algorithm)
         if name is None:
             raise UnsupportedError(f"PyTorch has no reduction {self.algorithm}")
-        src = given["src"]
+        src = arrays["src"]
         if not src.is_floating_point():
             raise UnsupportedError("PyTorch sums integers in another type")
-        return partial(getattr(torch, name), src, list(self.reduced_dims), True, out=given["dst"])
+        return partial(getattr(torch, name), src, list(self.reduced_dims), True, out=arrays["dst"])

@@ -20,9 +20,9 @@ def _chebyshev(x: Expr, coefficients: Sequence[float]) -> Expr:
     """A sum of Chebyshev polynomials by Clenshaw's recurrence, the highest first."""
     last = before = number(0.0, x)
     older = last
-    for each in coefficients:
+    for coefficient in coefficients:
         older, before = before, last
-        last = x * before - older + number(each, x)
+        last = x * before - older + number(coefficient, x)
     return number(0.5, x) * (last - older)
 
 
@@ -72,19 +72,19 @@ def lgamma(x: Expr) -> Expr:
     log_t = number(math.log(_G + 0.5), x) + unary("log1p", z / number(_G + 0.5, x))
     # As a product, which does not overflow before the result does.
     main = (z + half - t / log_t) * log_t
-    found = number(math.log(2.0 * math.pi) / 2.0, x) + main + unary("log", total)
+    expr = number(math.log(2.0 * math.pi) / 2.0, x) + main + unary("log", total)
     size = unary("abs", x)
     part = size - unary("floor", size)
     part = select(half < part, one - part, part)
     wave = unary("log", unary("sin", number(math.pi, x) * part))
-    mirror = number(math.log(math.pi), x) - wave - found
+    mirror = number(math.log(math.pi), x) - wave - expr
     mirror = select(functions.is_finite(wave), mirror, -wave)
-    found = select(reflected, mirror, found)
+    expr = select(reflected, mirror, expr)
     # Where pi times it has lost digits.
-    found = select(size < number(1e-20, x), -unary("log", size), found)
+    expr = select(size < number(1e-20, x), -unary("log", size), expr)
     roots = binary("eq", x, one) | binary("eq", x, number(2.0, x))
-    found = select(roots, number(0.0, x), found)
-    return select(size == _infinity(x), _infinity(x), found)
+    expr = select(roots, number(0.0, x), expr)
+    return select(size == _infinity(x), _infinity(x), expr)
 
 
 # Numerators of Bernoulli's numbers over their indices, of the asymptotic series of digamma.
@@ -113,15 +113,15 @@ def digamma(x: Expr) -> Expr:
         z = select(near, z + one, z)
     square = one / (z * z)
     series = number(0.0, x)
-    for each in reversed(_DIGAMMA):
-        series = (series + number(each, x)) * square
-    found = unary("log", z) - half / z - series - shift
+    for coefficient in reversed(_DIGAMMA):
+        series = (series + number(coefficient, x)) * square
+    expr = unary("log", z) - half / z - series - shift
     near_zero = x - unary("floor", x + half)
     angle = number(math.pi, x) * near_zero
-    mirror = found - number(math.pi, x) * unary("cos", angle) / unary("sin", angle)
-    found = select(reflected, mirror, found)
+    mirror = expr - number(math.pi, x) * unary("cos", angle) / unary("sin", angle)
+    expr = select(reflected, mirror, expr)
     pole = (x <= number(0.0, x)) & (x == unary("floor", x))
-    return select(pole, number(math.nan, x), found)
+    return select(pole, number(math.nan, x), expr)
 
 
 # 1 / (B(2n) / (2n)!), from n = 12 down to 1.
@@ -148,15 +148,15 @@ def zeta(x: Expr, q: Expr) -> Expr:
     zero, one, two = number(0.0, x), number(1.0, x), number(2.0, x)
     below, whole = q < zero, x == unary("floor", x)
     even = whole & (functions.fmod(x, two) == zero)
-    found = _zeta_above(x, select(below, q - unary("floor", q), q))
+    expr = _zeta_above(x, select(below, q - unary("floor", q), q))
     mirrored = _zeta_above(x, unary("ceil", q) - q) - _zeta_above(x, one - q)
-    found = select(below, found + select(even, mirrored, -mirrored), found)
+    expr = select(below, expr + select(even, mirrored, -mirrored), expr)
     nan, infinite = number(math.nan, x), _infinity(x)
     at_pole = (q <= zero) & (q == unary("floor", q))
-    found = select(x < one, nan, found)
-    found = select((q <= zero) & ~whole, nan, found)
-    found = select(at_pole, select(even, infinite, nan), found)
-    return select(x == one, infinite, found)
+    expr = select(x < one, nan, expr)
+    expr = select((q <= zero) & ~whole, nan, expr)
+    expr = select(at_pole, select(even, infinite, nan), expr)
+    return select(x == one, infinite, expr)
 
 
 def _zeta_above(x: Expr, q: Expr) -> Expr:
@@ -170,10 +170,10 @@ def _zeta_above(x: Expr, q: Expr) -> Expr:
     last = binary("pow", place, -x)
     square = one / (place * place)
     series = number(1.0 / _ZETA[0], x)
-    for step, each in enumerate(_ZETA[1:]):
+    for step, coefficient in enumerate(_ZETA[1:]):
         low = float(2 * len(_ZETA) - 2 - 2 * step)
         factors = (x + number(low, x)) * (x + number(low - 1.0, x))
-        series = factors * square * series + number(1.0 / each, x)
+        series = factors * square * series + number(1.0 / coefficient, x)
     tail = last * (half + x / place * series) + last * place / (x - one)
     small = unary("abs", last) <= unary("abs", total) * number(0.0, x)
     return select(small, total, total + tail)
@@ -183,10 +183,10 @@ def polygamma(n: Expr, x: Expr) -> Expr:
     """The derivative of `digamma` of order ``n``, a whole number of 0 or more; otherwise NaN."""
     zero, one, two = number(0.0, x), number(1.0, x), number(2.0, x)
     sign = two * functions.fmod(n, two) - one
-    found = sign * unary("exp", lgamma(n + one)) * zeta(n + one, x)
-    found = select(n == zero, digamma(x), found)
+    expr = sign * unary("exp", lgamma(n + one)) * zeta(n + one, x)
+    expr = select(n == zero, digamma(x), expr)
     wrong = binary("ne", n, unary("floor", n)) | (n < zero)
-    return select(wrong, number(math.nan, x), found)
+    return select(wrong, number(math.nan, x), expr)
 
 
 # S. L. Moshier's Cephes library, i1e: Chebyshev series on [0, 8] and beyond.
@@ -409,10 +409,10 @@ def erf_inv(x: Expr) -> Expr:
     near = polynomial(w - number(3.125, x), _NEAR)
     middle = polynomial(root - number(3.25, x), _MIDDLE)
     tail = polynomial(root - number(5.0, x), _TAIL)
-    found = select(w < number(16.0, x), middle, tail)
-    found = select(w < number(6.25, x), near, found)
+    expr = select(w < number(16.0, x), middle, tail)
+    expr = select(w < number(6.25, x), near, expr)
     edge = unary("abs", x) == number(1.0, x)
-    return select(edge, x * _infinity(x), found * x)
+    return select(edge, x * _infinity(x), expr * x)
 
 
 def next_after(x: Expr, y: Expr) -> Expr:
@@ -424,6 +424,6 @@ def next_after(x: Expr, y: Expr) -> Expr:
     away = ((x == x) & (x < y)) ^ (x < zero)
     moved = bitcast(x.type, select(away, bits + one, bits - one))
     least = bitcast(x.type, select(y < zero, const(whole.lowest, whole) + one, one))
-    found = select(x == zero, least, moved)
-    found = select(x == y, y, found)
-    return select(binary("ne", x, x) | binary("ne", y, y), x + y, found)
+    expr = select(x == zero, least, moved)
+    expr = select(x == y, y, expr)
+    return select(binary("ne", x, x) | binary("ne", y, y), x + y, expr)

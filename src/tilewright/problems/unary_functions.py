@@ -113,7 +113,10 @@ def _torch_nn(
 
     def peer(torch: Any, alpha: float, beta: float) -> PeerStep | None:
         # A number of a descriptor has few digits.
-        if any(abs(own - given) > 1e-6 for own, given in zip(numbers, (alpha, beta), strict=False)):
+        if any(
+            abs(number - usual) > 1e-6
+            for number, usual in zip(numbers, (alpha, beta), strict=False)
+        ):
             return None
         run = getattr(torch._C._nn, name)
         return lambda x, out: run(x, out=out, **options)

@@ -135,10 +135,10 @@ def _is_said(fields: Fields, axis: str) -> bool:
 def _check_promoted(fields: Fields, source: str, axis: str, window: Window) -> None:
     promoted = {"s": window.stride, "p": window.pad_l, "d": window.dilation}
     for letter, value in promoted.items():
-        given = fields.get(letter + axis)
-        if given is not None and given != value:
+        said = fields.get(letter + axis)
+        if said is not None and said != value:
             raise ProblemError(
-                f"{letter}{axis}{given} contradicts {letter}{source}{value}",
+                f"{letter}{axis}{said} contradicts {letter}{source}{value}",
                 where=fields.locate(letter + axis),
                 why=f"i{axis} and k{axis} are not given, so all of {axis} is taken from {source}",
                 cure=f"add i{axis} and k{axis}, or leave out {letter}{axis}",
@@ -149,11 +149,11 @@ def _deduce(fields: Fields, axis: str) -> Window:
     i, k, o, p = (letter + axis for letter in "ikop")
     for key, other in ((i, k), (k, i)):
         if fields.get(key) is None:
-            given = next(n + axis for n in "iokspd" if fields.get(n + axis) is not None)
+            field_name = next(n + axis for n in "iokspd" if fields.get(n + axis) is not None)
             raise ProblemError(
                 f"{key} is missing",
-                where=fields.locate(other, given),
-                why=f"{given} gives dim {axis}, which needs an input and a kernel size",
+                where=fields.locate(other, field_name),
+                why=f"{field_name} gives dim {axis}, which needs an input and a kernel size",
                 cure=f"add {key} and a number, or leave out all of {axis}",
             )
     size, kernel = fields.get(i) or 0, fields.get(k) or 0

@@ -93,7 +93,7 @@ def plan_call(
         launched = "it takes packed arrays"
     else:
         numbers = {n: number_of(value) for n, value in everything.items() if n not in memory}
-        whole = {name: (name, each) for name, each in memory.items()}
+        whole = {name: (name, value) for name, value in memory.items()}
         launched = Launched(kernel.start.kernel, numbers, whole, packs=tuple(loose))
     work = _late(kernel, everything, loose, where, later) or work_of(kernel, passed, where)
     call = None
@@ -141,11 +141,11 @@ def plan_again(plan: Plan, arguments: Mapping[str, Any], where: Where, later: bo
     memory = {n: touching(everything[n], access, n) for n, access in call.accesses.items()}
     launched = plan.launched
     if isinstance(launched, Launched):
-        arrays = {name: (name, each) for name, each in memory.items()}
+        arrays = {name: (name, value) for name, value in memory.items()}
         launched = launched._replace(arrays=arrays)
     work = _late(kernel, everything, call.loose, where, later)
     if work is None:
-        arrays = {name: array_of(each, where, name) for name, each in everything.items()}
+        arrays = {name: array_of(value, where, name) for name, value in everything.items()}
         work = work_of(kernel, kernel.passed(arrays, no_results), where)
     return plan._replace(work=work, touched=[*memory.values()], results=results, launched=launched)
 

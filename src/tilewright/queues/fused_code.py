@@ -53,9 +53,9 @@ class FusedParts:
         if self.fused.kernel is None:
             return -1
         signature = Signature(self.fused.kernel.params)
-        if not {each.name for each in signature.scalars} <= {*numbers, *signature.sizes}:
+        if not {scalar.name for scalar in signature.scalars} <= {*numbers, *signature.sizes}:
             return -1
-        return sum(each.promoted is not None for each in self.fused.report.buffers.values())
+        return sum(buffer.promoted is not None for buffer in self.fused.report.buffers.values())
 
 
 class FusedCode:
@@ -105,21 +105,21 @@ class FusedCode:
         read = None if entry is None else _read(entry, fusion)
         if read is not None:
             return read
-        made = fuse(fusion, target.machine, require=False)
-        text = "" if made.kernel is None else str(made.kernel)
-        disk.put(key, text.encode(), {"report": asdict(made.report)})
-        return made
+        fused = fuse(fusion, target.machine, require=False)
+        text = "" if fused.kernel is None else str(fused.kernel)
+        disk.put(key, text.encode(), {"report": asdict(fused.report)})
+        return fused
 
 
 def _read(entry: Entry, fusion: Fusion) -> Fused | None:
     """What became of ``fusion``; None for an entry that says something else."""
-    contents = {d: c for each in fusion.members for d, c in each.kernel.constants.items()}
+    contents = {d: c for member in fusion.members for d, c in member.kernel.constants.items()}
     try:
         kernel = None
         if entry.payload:
             kernel = parse_kernel(entry.payload.decode())
             used = {param.digest for param in kernel.arrays}
-            constants = {digest: each for digest, each in contents.items() if digest in used}
+            constants = {digest: value for digest, value in contents.items() if digest in used}
             kernel = replace(kernel, constants=constants)
             verify(kernel)
         return Fused(kernel, _report(entry.meta["report"]))
@@ -130,7 +130,7 @@ def _read(entry: Entry, fusion: Fusion) -> Fused | None:
 def _report(meta: dict[str, Any]) -> FusionReport:
     """The report that `asdict` wrote, after a way through JSON."""
     meta["kernels"], meta["barriers"] = tuple(meta["kernels"]), tuple(meta["barriers"])
-    meta["buffers"] = {name: BufferReport(**each) for name, each in meta["buffers"].items()}
+    meta["buffers"] = {name: BufferReport(**value) for name, value in meta["buffers"].items()}
     times = meta["predicted"]
     if times is not None:
         meta["predicted"] = PredictedTimes(**{**times, "members": tuple(times["members"])})

@@ -123,7 +123,7 @@ class Fusions:
             plan = self._plan(commands, options, pattern)
             # Plans on arrays that are no buffers do not come again, and may hold them.
             buffers = all(span.__class__ is Span for span, _ in plan.touched)
-            if buffers and not options.check and all(each.lasts for each in plans):
+            if buffers and not options.check and all(plan_.lasts for plan_ in plans):
                 self._plans[_key(plans, options)] = plans, plan
         return plan
 
@@ -163,7 +163,7 @@ class Fusions:
         if code.packed:
             work = packing(code, arguments, code.packed, self._where)
         else:
-            arrays = {n: array_of(each, self._where, n) for n, each in arguments.items()}
+            arrays = {n: array_of(argument, self._where, n) for n, argument in arguments.items()}
             work = work_of(code, code.passed(arrays, no_results), self._where)
         if options.check:
             written = {
@@ -191,7 +191,7 @@ class Fusions:
         return _Template(
             parts,
             packed,
-            [(each.name, each.first, each.touched[1]) for each in memory.values()],
+            [(memory_.name, memory_.first, memory_.touched[1]) for memory_ in memory.values()],
             {param.name for param in signature.arguments},
             [*places.items()],
             [member.kernel for member in members],
@@ -212,14 +212,14 @@ class Fusions:
         best: tuple[FusedParts, Mapping[str, Number]] | None = None
         for sized in (True,) if _reshaped(members, passed) else (False, True):
             parts, numbers = _numbered(members, memory, passed, options.constants, sized)
-            made = self._code.of(parts, promote, options.barriers, options.trust)
-            if best is None or made.fits(numbers) > best[0].fits(best[1]):
-                best = made, numbers
-            if made.fits(numbers) == wanted:
+            fused_parts = self._code.of(parts, promote, options.barriers, options.trust)
+            if best is None or fused_parts.fits(numbers) > best[0].fits(best[1]):
+                best = fused_parts, numbers
+            if fused_parts.fits(numbers) == wanted:
                 break
         assert best is not None
         if best[0].fits(best[1]) < 0:
-            raise FusionError(made.fused.report.reason)
+            raise FusionError(fused_parts.fused.report.reason)
         return best
 
 
@@ -237,19 +237,21 @@ def pattern_of(
     values: dict[Any, int] = {}
     places: dict[Any, int] = {}
     parts: list[Hashable] = []
-    for each, own in zip(members, passed, strict=True):
+    for member, call_values in zip(members, passed, strict=True):
         touched = [
-            (places.setdefault(span, len(places)), access, *_seen(own[position], name))
-            for name, (position, (span, access)) in each.arrays.items()
+            (places.setdefault(span, len(places)), access, *_seen(call_values[position], name))
+            for name, (position, (span, access)) in member.arrays.items()
         ]
         numbers = [
             exact(value)
             if options.constants or value.__class__ is int
             else (values.setdefault(exact(value), len(values)),)
-            for value in each.numbers.values()
+            for value in member.numbers.values()
         ]
-        packs = [(name, getattr(each.arrays[name][1][0], "shared", True)) for name in each.packs]
-        parts.append((id(each.kernel), tuple(touched), tuple(numbers), tuple(packs)))
+        packs = [
+            (name, getattr(member.arrays[name][1][0], "shared", True)) for name in member.packs
+        ]
+        parts.append((id(member.kernel), tuple(touched), tuple(numbers), tuple(packs)))
     scopes = tuple([(places.get(buffer.span), scope) for buffer, scope in options.promote])
     ends = sorted(map(_bytes, places))
     # Memory that is partly other memory: such kernels do not become one.
@@ -267,9 +269,9 @@ def _memories(members: Sequence[Launched], passed: Sequence[Any]) -> dict[Any, _
     """The memory of the list, by span or bytes; ``passed`` are the arguments of each. Raises
     `FusionError` where some overlaps other."""
     memory: dict[Any, _Memory] = {}
-    names: set[str] = {scalar.name for each in members for scalar in each.kernel.scalars}
-    for n, (each, arguments) in enumerate(zip(members, passed, strict=True)):
-        for parameter, (position, (span, access)) in each.arrays.items():
+    names: set[str] = {scalar.name for member in members for scalar in member.kernel.scalars}
+    for n, (member, arguments) in enumerate(zip(members, passed, strict=True)):
+        for parameter, (position, (span, access)) in member.arrays.items():
             before = memory.get(span)
             if before is not None:
                 # What the first command discards is not needed, whatever later ones read.
@@ -281,7 +283,7 @@ def _memories(members: Sequence[Launched], passed: Sequence[Any]) -> dict[Any, _
             name = fresh(parameter, names)
             touched = span, access
             memory[span] = _Memory(name, arguments[position], touched, (n, parameter))
-    intervals = sorted((*_bytes(span), each.name) for span, each in memory.items())
+    intervals = sorted((*_bytes(span), value.name) for span, value in memory.items())
     for (_, end, name), (start, last, other) in pairwise(intervals):
         if start < end and start < last:
             raise FusionError(
@@ -297,8 +299,8 @@ def _reshaped(members: Sequence[Launched], passed: Sequence[Any]) -> bool:
     shapes: dict[Any, tuple[int, ...]] = {}
     return any(
         shapes.setdefault(span, shape := shape_of(arguments[position], name)) != shape
-        for each, arguments in zip(members, passed, strict=True)
-        for name, (position, (span, _)) in each.arrays.items()
+        for member, arguments in zip(members, passed, strict=True)
+        for name, (position, (span, _)) in member.arrays.items()
         if span.__class__ is tuple
     )
 
@@ -307,9 +309,9 @@ def _packable(members: Sequence[Launched], memory: Mapping[Any, _Memory]) -> tup
     """The names of memory that kernels take packed, and that is packed once: buffers that only
     commands write, and none of these kernels."""
     names: dict[str, None] = {}
-    for each in members:
-        for name in each.packs:
-            span, _ = each.arrays[name][1]
+    for member in members:
+        for name in member.packs:
+            span, _ = member.arrays[name][1]
             held = memory[span]
             if isinstance(span, Span) and not span.shared and not held.touched[1] & WRITE:
                 names[held.name] = None
@@ -331,21 +333,21 @@ def _numbered(
     with ``constants``, no sizes of ranges and arrays where they are ``sized``."""
     numbers: dict[str, Number] = {}
     parts: list[Part] = []
-    taken = {each.name for each in memory.values()}
-    for each, own in zip(members, passed, strict=True):
+    taken = {memory_.name for memory_ in memory.values()}
+    for member, values in zip(members, passed, strict=True):
         arguments: dict[str, str | Number] = {
-            name: memory[span].name for name, (_, (span, _)) in each.arrays.items()
+            name: memory[span].name for name, (_, (span, _)) in member.arrays.items()
         }
-        for name, places in Signature(each.kernel.params).sizes.items() if sized else ():
+        for name, places in Signature(member.kernel.params).sizes.items() if sized else ():
             array, dim = places[0]
-            arguments[name] = shape_of(own[each.arrays[array][0]], array)[dim]
-        for name, value in each.numbers.items():
-            if constants or (sized and (name in each.ranges or name in each.gaps)):
+            arguments[name] = shape_of(values[member.arrays[array][0]], array)[dim]
+        for name, value in member.numbers.items():
+            if constants or (sized and (name in member.ranges or name in member.gaps)):
                 arguments[name] = value
                 continue
             first, count = name, 2
-            if name in each.gaps:  # that of the memory, whatever parameter it is
-                array, dim = each.gaps[name]
+            if name in member.gaps:  # that of the memory, whatever parameter it is
+                array, dim = member.gaps[name]
                 first = f"{arguments[array]}_gap_{dim}"
             called = first
             # Numbers of one name and one value are one number.
@@ -353,7 +355,7 @@ def _numbered(
                 called, count = f"{first}_{count}", count + 1
             arguments[name] = called
             numbers[called] = value
-        parts.append((each.kernel, arguments))
+        parts.append((member.kernel, arguments))
     return parts, numbers
 
 
@@ -374,11 +376,11 @@ def _promote(memory: Mapping[Any, _Memory], options: Options) -> dict[str, str]:
                 cure="leave it out of promote",
             )
         promote[memory[buffer.span].name] = scope
-    for each in memory.values():
-        argument = each.argument
+    for memory_ in memory.values():
+        argument = memory_.argument
         held = argument.buffer if isinstance(argument, Accessor) else argument
         if isinstance(held, Buffer) and held.promote is not None:
-            promote.setdefault(each.name, held.promote)
+            promote.setdefault(memory_.name, held.promote)
     return promote
 
 

@@ -219,9 +219,9 @@ class FusionBlock:
                 results = again._begun().submissions[-1].results
                 pairs += [(old, results[name]) for name, old in was.results.items()]
             again._options = self._with_others(pairs)
-        made = again._begun().again
-        if key is not None and made is not None:
-            self._again[key] = made
+        replay = again._begun().again
+        if key is not None and replay is not None:
+            self._again[key] = replay
         return again.event
 
     def _at_once(self, kept: Again, pairs: Sequence[Any], place: tuple[str, int]) -> Event:

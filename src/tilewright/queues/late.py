@@ -44,7 +44,7 @@ def _weak(argument: Any) -> Callable[[], Any]:
 
 def lacks_memory(arguments: Sequence[Any]) -> bool:
     """Whether a buffer among ``arguments`` has no memory yet."""
-    return any(not each.has_memory for each in map(_buffer, arguments) if each is not None)
+    return any(not buffer.has_memory for buffer in map(_buffer, arguments) if buffer is not None)
 
 
 def stand_in(buffer: Buffer) -> NDArray[Any]:

@@ -205,7 +205,7 @@ def plan_launch(
     elif specialized.records is None:
         parameters = {param.name for param in specialized.kernel.arrays}
         numbers = {n: number_of(value) for n, value in passed.items() if n not in parameters}
-        arrays = {name: (names.index(name), each) for name, each in touched.items()}
+        arrays = {name: (names.index(name), value) for name, value in touched.items()}
         gaps = {name: (array, dim) for array, dim, name in specialized.gaps}
         launched = Launched(specialized.kernel, numbers, arrays, specialized.sizes, gaps)
     # Who has tunables asks a database, whose rows may be new.

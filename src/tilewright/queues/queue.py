@@ -160,7 +160,7 @@ class Queue:
             SCHEDULER.submit(event, self, plan.touched, events_of(depends_on))
             if not plan.results:
                 return event
-            return Outcome(event, {name: around(each) for name, each in plan.results.items()})
+            return Outcome(event, {name: around(result) for name, result in plan.results.items()})
         event.keep = (what, taken, plan.results)
         outcome = Outcome(event, plan.results) if plan.results else event
         if fusion is None:

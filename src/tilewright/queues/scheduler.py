@@ -164,8 +164,8 @@ class Scheduler(Lists):
     def share(self, span: Span) -> None:
         """The memory of ``span`` is given to the host, which may write it at any time."""
         with self.lock:
-            for each in (span, *span.peers):
-                each.shared = True
+            for other in (span, *span.peers):
+                other.shared = True
 
     # Waiting.
 

@@ -80,7 +80,7 @@ class Span:
     @property
     def written(self) -> bool:
         """Whether all commands are finished that write it, or some of it."""
-        return all(each.writer is None or each.writer.finished for each in (self, *self.peers))
+        return all(span.writer is None or span.writer.finished for span in (self, *self.peers))
 
 
 class Spans:

@@ -145,31 +145,33 @@ class Chained(Recipe[ChainedConfig]):
 def _streams(kernel: Kernel) -> Iterator[tuple[str, str, int]]:
     """The arrays of which each element is read for a few rows only, about as fast as memory gives
     them, each with the loop that goes through it, and how many iterations ahead it is asked for."""
-    found: dict[str, tuple[str, int]] = {}
-    given = {param.buffer for param in kernel.arrays if param.access == "in"}
-    for each in accesses(kernel.body, Place()):
-        buffer = each.view.buffer
-        if buffer not in given or buffer.name in found or bytes_of(buffer) < _LARGE:
+    ahead_of: dict[str, tuple[str, int]] = {}
+    buffers = {param.buffer for param in kernel.arrays if param.access == "in"}
+    for access in accesses(kernel.body, Place()):
+        buffer = access.view.buffer
+        if buffer not in buffers or buffer.name in ahead_of or bytes_of(buffer) < _LARGE:
             continue
-        offset = affine(buffer.layout.offset_of(each.view.index))
-        for loop in reversed(each.place.loops):
+        offset = affine(buffer.layout.offset_of(access.view.index))
+        for loop in reversed(access.place.loops):
             step = offset.terms.get(loop.var, 0) * buffer.dtype.bytes
             if loop.kind is LoopKind.SERIAL and step >= _LEAST:
-                found[buffer.name] = loop.var.name, -(-_AHEAD // step)
+                ahead_of[buffer.name] = loop.var.name, -(-_AHEAD // step)
                 break
-    yield from ((name, loop, ahead) for name, (loop, ahead) in found.items())
+    yield from ((name, loop, ahead) for name, (loop, ahead) in ahead_of.items())
 
 
 def _packed(kernel: Kernel) -> list[str]:
     """What is allocated in loops and may be what a product reads of its factors."""
-    buffers = [each.buffer for each in walk_stmts(kernel.body) if isinstance(each, Allocate)]
-    return list(dict.fromkeys(each.name for each in buffers if bytes_of(each) >= _LEAST))
+    buffers = [stmt.buffer for stmt in walk_stmts(kernel.body) if isinstance(stmt, Allocate)]
+    return list(dict.fromkeys(buffer.name for buffer in buffers if bytes_of(buffer) >= _LEAST))
 
 
 def _pack_once(s: KernelSchedule, name: str) -> bool:
     """Packs ``name`` ahead of all loops; whether there is room for that and what already is."""
     s.fill_once(name)
-    ahead = [each.buffer for each in sequence(s.kernel.body) if isinstance(each, Allocate)]
+    ahead = [
+        allocate.buffer for allocate in sequence(s.kernel.body) if isinstance(allocate, Allocate)
+    ]
     return sum(map(bytes_of, ahead)) <= _ONCE
 
 
@@ -177,7 +179,7 @@ def _by_rows(s: KernelSchedule, chain: Chain, config: ChainedConfig) -> None:
     """A tile of rows at a time, and of each a part of what they are normalized by."""
     computes = computes_in(s.kernel)
     handed_on, _ = flow(s.kernel)
-    dims = {c.name: [each[n] for each in chain.levels] for n, c in enumerate(computes)}
+    dims = {c.name: [level[n] for level in chain.levels] for n, c in enumerate(computes)}
     sizes = [1] * len(chain.levels)
     if chain.rows:
         longest = max(chain.rows, key=lambda n: _extents(s.kernel, chain)[n])
@@ -199,14 +201,14 @@ def _both_ways(s: KernelSchedule, chain: Crossed, config: ChainedConfig) -> None
     """For each head, columns a tile at a time, and for these, rows. Sums of rows stand in memory
     for all columns."""
     computes = computes_in(s.kernel)
-    sizes = extents(next(each for each in computes if each.name == chain.first))
-    dims = {c.name: [each[n] for each in chain.levels] for n, c in enumerate(computes)}
+    sizes = extents(next(compute for compute in computes if compute.name == chain.first))
+    dims = {c.name: [level[n] for level in chain.levels] for n, c in enumerate(computes)}
     keep = [buffer.name for buffer in chain.sums]
     in_common_loops(s, dims, [1] * len(chain.levels), keep=keep)
     s.mark("shared")
     longest = max(chain.rows, key=lambda name: sizes[name])
     s.in_parts(chain.first, chain.columns, config.keys or sizes[chain.columns])
-    for name in (*(each for each in chain.rows if each != longest), longest):
+    for name in (*(row for row in chain.rows if row != longest), longest):
         if sizes[name] > 1:
             s.in_parts(chain.first, name, config.rows if name == longest else 1)
     s.mark("crossed")
@@ -225,8 +227,8 @@ def fits(kernel: Kernel, machine: Machine) -> bool:
     if rows // heads <= _FEW and -(-heads // machine.cores) * machine.cores > _EVEN * heads:
         return False
     keys, length = _parts(kernel)
-    products = [each for each in computes_in(kernel) if points(item_of(each))]
-    packed = 4 * sum(prod(extents(each).values()) // rows for each in products)
+    products = [compute for compute in computes_in(kernel) if points(item_of(compute))]
+    packed = 4 * sum(prod(extents(product).values()) // rows for product in products)
     return (packed * keys // length if keys else packed) <= _ROOM
 
 
@@ -240,9 +242,9 @@ def _chain(kernel: Kernel) -> Chain | Crossed | None:
     if not are_known(kernel):
         return None
     allocated, items = flow(kernel)
-    found = chained(items, frozenset(allocated))
-    whole = len(found) == 1 and len(found[0].items) == len(items)
-    return found[0] if whole else None
+    chains = chained(items, frozenset(allocated))
+    whole = len(chains) == 1 and len(chains[0].items) == len(items)
+    return chains[0] if whole else None
 
 
 def _extents(kernel: Kernel, chain: Chain | Crossed) -> list[int]:
@@ -273,13 +275,13 @@ def _parts(kernel: Kernel) -> tuple[int, int]:
 
 def _prepare(s: KernelSchedule) -> None:
     """One exponential of a difference, and sums that are divided instead of their terms."""
-    for each in computes_in(s.kernel):
-        readers = [c for c in computes_in(s.kernel) if _reads(c, each)]
-        if each.combiner is None and len(readers) == 1 and readers[0].combiner is None:
-            s.attempt(partial(s.inline, each.name))
-    for each in computes_in(s.kernel):
-        if each.combiner is None:
-            s.attempt(partial(s.divide_late, each.name))
+    for compute in computes_in(s.kernel):
+        readers = [c for c in computes_in(s.kernel) if _reads(c, compute)]
+        if compute.combiner is None and len(readers) == 1 and readers[0].combiner is None:
+            s.attempt(partial(s.inline, compute.name))
+    for compute in computes_in(s.kernel):
+        if compute.combiner is None:
+            s.attempt(partial(s.divide_late, compute.name))
 
 
 def _reads(reader: Compute, maker: Compute) -> bool:
@@ -291,12 +293,12 @@ def _reads(reader: Compute, maker: Compute) -> bool:
 
 def _peak(computes: Sequence[Compute]) -> Compute | None:
     """The first maximum."""
-    return next((each for each in computes if each.combiner == "max"), None)
+    return next((compute for compute in computes if compute.combiner == "max"), None)
 
 
 def _second(computes: Sequence[Compute]) -> str:
     """The second product."""
-    return [each.name for each in computes if points(item_of(each))][-1]
+    return [compute.name for compute in computes if points(item_of(compute))][-1]
 
 
 def _even(length: int, size: int) -> int:
@@ -307,7 +309,7 @@ def _even(length: int, size: int) -> int:
 
 def _crossed_tiles(kernel: Kernel, chain: Crossed) -> ChainedConfig:
     """Tiles of rows and columns, of which a few stay in the cache of a worker."""
-    sizes = extents(next(each for each in computes_in(kernel) if each.name == chain.first))
+    sizes = extents(next(compute for compute in computes_in(kernel) if compute.name == chain.first))
     rows = max(sizes[name] for name in chain.rows)
     most = max(size for size in _ROWS if size <= rows)
     return ChainedConfig(_even(rows, most), _even(sizes[chain.columns], _MASKED))
@@ -324,4 +326,4 @@ def _compares(compute: Compute) -> bool:
     value = compute.body
     if not isinstance(value, Select) or value.b is not const(-inf, value.type):
         return False
-    return any(difference(each) is not None for each in conjuncts(value.condition))
+    return any(difference(conjunct) is not None for conjunct in conjuncts(value.condition))

@@ -50,8 +50,8 @@ def listed(configs: Sequence[Config]) -> tuple[Choice, ...]:
         def values(chosen: Chosen) -> list[Any]:
             left = configs
             for name in before:
-                left = [each for each in left if getattr(each, name) == chosen[name]]
-            return different(getattr(each, names[place]) for each in left)
+                left = [config for config in left if getattr(config, name) == chosen[name]]
+            return different(getattr(config, names[place]) for config in left)
 
         return Choice(names[place], values, tuple(before))
 
@@ -71,8 +71,8 @@ def vectors_around(vector: int, machine: Machine) -> list[int]:
 
 def different(values: Iterable[Any]) -> list[Any]:
     """``values`` without those that came before; they need no hash."""
-    found: list[Any] = []
+    values_seen: list[Any] = []
     for value in values:
-        if value not in found:
-            found.append(value)
-    return found
+        if value not in values_seen:
+            values_seen.append(value)
+    return values_seen

@@ -39,7 +39,7 @@ def candidates(
     """Configs in the order in which they should be tried: by the model, and then plain vector
     code, which takes operands as they lie. ``prepack`` names the argument that may be packed
     beforehand."""
-    known = are_known(kernel)
+    sized = are_known(kernel)
     kernel, fuse, split = reshaped(kernel)
     main, out = find_compute(kernel, MAIN), find_compute(kernel, RESULT)
     shape = shape_of(main, out)
@@ -49,28 +49,28 @@ def candidates(
     configs = partial(
         default_configs, shape, machine, lanes=lanes, vector=vector, fuse=fuse, split=split
     )
-    unit = _by_unit(main, machine, shape, lanes, fuse, split) if known else None
+    unit = _by_unit(main, machine, shape, lanes, fuse, split) if sized else None
     choice = choose_instruction(main, machine, shape, lanes, vector)
     if choice is not None and not ready and _widens(kernel, choice, shape, lanes):
         yield Candidate(*next(configs(None, pack_b=False)))
     if choice is not None:
         # What is computed anyway, is stored in the order in which it is read.
-        made = ready or has_prologue(kernel, 1)
-        pack_b = made or _wants_packing(main, choice.instruction, lanes)
+        computed = ready or has_prologue(kernel, 1)
+        pack_b = computed or _wants_packing(main, choice.instruction, lanes)
         pack_b = pack_b or packing_pays(shape, machine)
         chosen = configs(choice.instruction, k=choice.k, pack_a=choice.pack_a, pack_b=pack_b)
-        for config, found in islice(chosen, _TILES):
-            if unit is not None and unit[1].seconds < found.seconds:
+        for config, estimate in islice(chosen, _TILES):
+            if unit is not None and unit[1].seconds < estimate.seconds:
                 yield Candidate(*unit)
                 unit = None
-            slices = list(in_slices(config, shape, found, machine)) if known else []
+            slices = list(in_slices(config, shape, estimate, machine)) if sized else []
             across = (
-                results_transposed(config, shape, main.out.buffer.dtype, machine) if known else None
+                results_transposed(config, shape, main.out.buffer.dtype, machine) if sized else None
             )
             if across is not None and not slices:
-                yield Candidate(across, found)
-            for each, estimated in slices or [(config, found)]:
-                yield Candidate(each, estimated)
+                yield Candidate(across, estimate)
+            for contraction_config, estimated in slices or [(config, estimate)]:
+                yield Candidate(contraction_config, estimated)
     plain, _ = next(configs(None, pack_b=ready))
     yield Candidate(plain, None)
 
@@ -89,18 +89,18 @@ def _by_unit(
     if rows is None:
         return None
     for instruction in _products(main, machine):
-        found = _tiles(instruction, main, shape, lanes)
-        if isinstance(found, Choice):
+        result = _tiles(instruction, main, shape, lanes)
+        if isinstance(result, Choice):
             config = unit_config(
                 shape,
                 machine,
                 instruction,
                 lanes,
                 rows,
-                k=found.k,
+                k=result.k,
                 fuse=fuse,
                 split=split,
-                pack_a=found.pack_a,
+                pack_a=result.pack_a,
             )
             return config, unit_estimate(shape, machine, config, instruction, rows)
     return None
@@ -158,9 +158,9 @@ def choose_instruction(
     if step not in (0, 1):
         return None
     for candidate in _products(main, machine):
-        found = _dot(candidate, main, shape, lanes, vector)
-        if isinstance(found, Choice):
-            return found
+        result = _dot(candidate, main, shape, lanes, vector)
+        if isinstance(result, Choice):
+            return result
     form = "fma_lanes" if step == 1 and shape.b.get(lanes) != 0 else "fma"
     for candidate in machine.products(total, total, total):
         if candidate.sizes["n"] == vector and candidate.name.startswith(f"{form}_{total}"):
@@ -199,9 +199,9 @@ def _adding_up(
         return f"it takes the same elements of A for all lanes, and A has others along {lanes}"
     if near:
         return Choice(instruction, near[0], pack_a=False)
-    own = own_dims(main, shape)
-    longest = max(own, key=lambda dim: shape.sizes[dim], default="")
-    return Choice(instruction, longest, pack_a=True) if own else without
+    rows = own_dims(main, shape)
+    longest = max(rows, key=lambda dim: shape.sizes[dim], default="")
+    return Choice(instruction, longest, pack_a=True) if rows else without
 
 
 def refusals(kernel: Kernel, machine: Machine) -> dict[str, str]:
@@ -211,14 +211,14 @@ def refusals(kernel: Kernel, machine: Machine) -> dict[str, str]:
     main, out = find_compute(kernel, MAIN), find_compute(kernel, RESULT)
     shape, vector = shape_of(main, out), machine.lanes(main.out.buffer.dtype)
     lanes = lanes_of(shape, vector)
-    found: dict[str, Choice | str] = {}
+    result: dict[str, Choice | str] = {}
     for instruction in _products(main, machine):
         if "m" in instruction.sizes:
             tiles = _tiles(instruction, main, shape, lanes)
-            found[instruction.name] = tiles if isinstance(tiles, str) else "vectors take less time"
+            result[instruction.name] = tiles if isinstance(tiles, str) else "vectors take less time"
         else:
-            found[instruction.name] = _dot(instruction, main, shape, lanes, vector)
-    return {name: why for name, why in found.items() if isinstance(why, str)}
+            result[instruction.name] = _dot(instruction, main, shape, lanes, vector)
+    return {name: why for name, why in result.items() if isinstance(why, str)}
 
 
 def as_packed(a: DType, b: DType) -> DType:

@@ -46,19 +46,19 @@ def choose(start: Start, machine: Machine) -> tuple[Config, KernelSchedule]:
     several groups, of each."""
     if start.structured:
         return _choose_group(start, machine)
-    found = cut_for(start, machine)
-    if found.whole:
-        return _choose_group(starts(start, found)[0], machine)
-    chosen = best_of(alternatives(start, machine, found))
+    result = cut_for(start, machine)
+    if result.whole:
+        return _choose_group(starts(start, result)[0], machine)
+    chosen = best_of(alternatives(start, machine, result))
     return chosen.config, chosen.schedule
 
 
-def alternatives(start: Start, machine: Machine, found: Cut) -> list[Tried]:
-    """What a kernel of the groups ``found`` may become: these one by one, and, where products make
+def alternatives(start: Start, machine: Machine, whole: Cut) -> list[Tried]:
+    """What a kernel of the groups ``whole`` may become: these one by one, and, where products make
     tiles for one another, tiles of several sizes."""
-    chosen = [_choose_group(each, machine) for each in starts(start, found)]
+    chosen = [_choose_group(begun, machine) for begun in starts(start, whole)]
     config = GroupsConfig(tuple(config for config, _ in chosen))
-    together = KernelSchedule.of_groups(found, [each for _, each in chosen], machine)
+    together = KernelSchedule.of_groups(whole, [built for _, built in chosen], machine)
     groups = Tried(config, together, None, own_model=True)
     recipe = RECIPES[Tiled.name]
     if recipe.name in machine.recipes and recipe.matches(start, machine):
@@ -70,7 +70,7 @@ def alternatives(start: Start, machine: Machine, found: Cut) -> list[Tried]:
 def best_of(ways: Sequence[Tried]) -> Tried:
     """The one of `alternatives` that is chosen."""
     groups, *tiles = ways
-    best = min(tiles, key=lambda each: each.time.seconds if each.time else inf, default=groups)
+    best = min(tiles, key=lambda tile: tile.time.seconds if tile.time else inf, default=groups)
     return best if best.beats(groups, _TOGETHER) else groups
 
 
@@ -87,9 +87,9 @@ def cut_for(start: Start, machine: Machine) -> Cut:
     """The groups of a kernel: products that are chained are one where a recipe takes them."""
     if Chained.name not in machine.recipes:
         return cut(start.kernel)
-    found = cut(start.kernel, products=True)
-    whole = [each.kernel for each in found.groups if not each.contracts and is_chain(each.kernel)]
-    return found if all(fits(each, machine) for each in whole) else cut(start.kernel)
+    whole_cut = cut(start.kernel, products=True)
+    chains = [g.kernel for g in whole_cut.groups if not g.contracts and is_chain(g.kernel)]
+    return whole_cut if all(fits(kernel, machine) for kernel in chains) else cut(start.kernel)
 
 
 def _default(start: Start, machine: Machine) -> KernelSchedule:
@@ -136,11 +136,11 @@ def _choose_group(start: Start, machine: Machine) -> tuple[Config, KernelSchedul
         chosen: Tried | None = None
         for recipe in registered():
             if recipe.matches(start, machine):
-                own = _best_of_user(recipe, start, machine)
-                if own.time is not None and chosen is None:
+                tried = _best_of_user(recipe, start, machine)
+                if tried.time is not None and chosen is None:
                     chosen = _least(start, machine)
-                if chosen is None or own.beats(chosen):
-                    return own.config, own.schedule
+                if chosen is None or tried.beats(chosen):
+                    return tried.config, tried.schedule
         chosen = chosen or _least(start, machine)
         return chosen.config, chosen.schedule
 
@@ -192,15 +192,15 @@ def _best(offered: Sequence[Sequence[Tried]], machine: Machine) -> Tried:
     which those of the recipe that was preferred may be faster by less. Several are compared by what
     their schedules are predicted to take, whatever models recipes have."""
     if len(offered) > 1:
-        offered = [[each.as_scheduled(machine) for each in tried] for tried in offered]
+        offered = [[trial.as_scheduled(machine) for trial in tried] for tried in offered]
     best = offered[0][0]
     for first, *_ in offered[1:]:
         if first.beats(best, _CLEARLY):
             best = first
-    own = type(best.config)
+    kind = type(best.config)
     for _, *others in offered:
         for other in others:
-            if other.beats(best, 1.0 if type(other.config) is own else _CLEARLY):
+            if other.beats(best, 1.0 if type(other.config) is kind else _CLEARLY):
                 best = other
     return best
 
@@ -249,8 +249,8 @@ def candidates(
     if isinstance(config, OwnSchedule):
         return {start.kernel.name: (config, [Candidate(config, None)])}
     return {
-        name: (own, _considered(group, machine, own))
-        for name, (group, own) in _with_configs(start, machine, config).items()
+        name: (chosen, _considered(group, machine, chosen))
+        for name, (group, chosen) in _with_configs(start, machine, config).items()
     }
 
 
@@ -258,17 +258,17 @@ def _considered(start: Start, machine: Machine, config: Config) -> list[AnyCandi
     """``config`` and what it was chosen from: where the recipe has no model of its own, with the
     times of the schedules, and with what other recipes would do."""
     recipe = recipe_of(config, machine)
-    own = recipe.considered(start, machine, config)
-    if any(candidate.prediction for candidate in own):
-        return own
-    first, *others = (_timed(recipe, start, machine, each) for each in own)
+    of_recipe = recipe.considered(start, machine, config)
+    if any(candidate.prediction for candidate in of_recipe):
+        return of_recipe
+    first, *others = (_timed(recipe, start, machine, candidate) for candidate in of_recipe)
     if first.prediction is None:
-        return own
+        return of_recipe
     for other in recipes_for(machine):
         if other is not recipe and other.matches(start, machine):
             with suppress(ScheduleError, UnsupportedError):
                 tried = _legal(other, start, machine)
-                others += [Candidate(each.config, each.time) for each in tried]
+                others += [Candidate(trial.config, trial.time) for trial in tried]
     return [first, *sorted(others, key=lambda c: c.prediction.seconds if c.prediction else inf)]
 
 
@@ -292,7 +292,7 @@ def _with_configs(
     if not start.structured and not isinstance(config, _OfAll):
         groups = starts(start, cut_for(start, machine))
     pairs = zip(groups, configs, strict=True)
-    return {group.kernel.name: (group, own) for group, own in pairs}
+    return {group.kernel.name: (group, chosen) for group, chosen in pairs}
 
 
 def instructions(start: Start, machine: Machine, config: Config) -> dict[str, list[str]]:
@@ -300,11 +300,11 @@ def instructions(start: Start, machine: Machine, config: Config) -> dict[str, li
     one does."""
     if isinstance(config, OwnSchedule):
         return {}
-    found = {
-        name: recipe_of(own, machine).instructions(group.kernel, machine, own)
-        for name, (group, own) in _with_configs(start, machine, config).items()
+    lines_of = {
+        name: recipe_of(chosen, machine).instructions(group.kernel, machine, chosen)
+        for name, (group, chosen) in _with_configs(start, machine, config).items()
     }
-    return {name: lines for name, lines in found.items() if lines}
+    return {name: lines for name, lines in lines_of.items() if lines}
 
 
 def legal_values(start: Start, machine: Machine, config: Config) -> dict[str, dict[str, str]]:
@@ -312,15 +312,15 @@ def legal_values(start: Start, machine: Machine, config: Config) -> dict[str, di
     if isinstance(config, OwnSchedule):
         return {start.kernel.name: config.forms()}
     return {
-        name: recipe_of(own, machine).legal(group.kernel, machine, own)
-        for name, (group, own) in _with_configs(start, machine, config).items()
+        name: recipe_of(chosen, machine).legal(group.kernel, machine, chosen)
+        for name, (group, chosen) in _with_configs(start, machine, config).items()
     }
 
 
 def _schedule_groups(start: Start, machine: Machine, config: Config) -> KernelSchedule:
     """Each group by its own config: ``config``, if there is one group."""
-    found = cut_for(start, machine)
-    groups = starts(start, found)
+    result = cut_for(start, machine)
+    groups = starts(start, result)
     configs = config.groups if isinstance(config, GroupsConfig) else (config,)
     if start.structured or len(configs) != len(groups):
         raise ScheduleError(
@@ -332,17 +332,17 @@ def _schedule_groups(start: Start, machine: Machine, config: Config) -> KernelSc
             if len(groups) > 1
             else "use the config of the one group itself",
         )
-    for group, each in zip(groups, configs, strict=True):
-        if not group.structured and recipe_of(each, machine).structured:
+    for group, chosen in zip(groups, configs, strict=True):
+        if not group.structured and recipe_of(chosen, machine).structured:
             raise ScheduleError(
                 f"{group.kernel.name} is no contraction",
-                where=f"config {each!r}",
+                where=f"config {chosen!r}",
                 why="no contraction was found in it",
                 cure="use a ReductionConfig or a PlainConfig",
             )
     pairs = zip(groups, configs, strict=True)
-    parts = [_carried_out(group, machine, each) for group, each in pairs]
-    return parts[0] if found.whole else KernelSchedule.of_groups(found, parts, machine)
+    parts = [_carried_out(group, machine, chosen) for group, chosen in pairs]
+    return parts[0] if result.whole else KernelSchedule.of_groups(result, parts, machine)
 
 
 def unscheduled(start: Start) -> tuple[Config, KernelSchedule]:
@@ -363,13 +363,13 @@ def schedule(start: Start, machine: Machine, config: Config) -> KernelSchedule:
 
 
 def schedule_given(
-    start: Start, machine: Machine, given: GivenConfig
+    start: Start, machine: Machine, asked: GivenConfig
 ) -> tuple[Config, KernelSchedule]:
     """The config that comes of one that is given, and the schedule that it gives: changes are made
     to the default, and dims of one element are left out."""
-    if isinstance(given, PartialConfig):
-        return _changed(start, machine, given)
-    config = _without_units(given, start)
+    if isinstance(asked, PartialConfig):
+        return _changed(start, machine, asked)
+    config = _without_units(asked, start)
     return config, schedule(start, machine, config)
 
 
@@ -380,17 +380,17 @@ def _without_units(config: Config, start: Start) -> Config:
     return config.without_units(extents(find_compute(start.kernel, MAIN)))
 
 
-def _changed(start: Start, machine: Machine, given: PartialConfig) -> tuple[Config, KernelSchedule]:
+def _changed(start: Start, machine: Machine, part: PartialConfig) -> tuple[Config, KernelSchedule]:
     """The default with the changes that are given, and its schedule. With a halo, dims of M stay
     apart, and steps are as long as fit."""
     default, _ = choose(start, machine)
     defaults: Iterable[Config] = (default,)
-    if given.asks_for_halo and isinstance(default, WorkgroupConfig) and not default.staging.halo:
+    if part.asks_for_halo and isinstance(default, WorkgroupConfig) and not default.staging.halo:
         defaults = smaller_steps(apart(default, start.kernel))
     refusal: ScheduleError | None = None
-    for each in defaults:
+    for config in defaults:
         try:
-            return schedule_given(start, machine, given.over(each))
+            return schedule_given(start, machine, part.over(config))
         except ScheduleError as error:
             refusal = refusal or error
     assert refusal is not None

@@ -89,11 +89,13 @@ class ContractionConfig(Config):
                 for end in ("q", "r"):
                     names[named_after(dim, end)] = named_after(left, end) if left else ""
 
-        def dims(given: tuple[str, ...]) -> tuple[str, ...]:
-            return tuple(dict.fromkeys(n for each in given if (n := names.get(each, each))))
+        def dims(names_in_kernel: tuple[str, ...]) -> tuple[str, ...]:
+            return tuple(
+                dict.fromkeys(n for name in names_in_kernel if (n := names.get(name, name)))
+            )
 
-        def parts(given: Mapping[str, int]) -> dict[str, int]:
-            left = {names.get(name, name): (name, size) for name, size in given.items()}
+        def parts(arrays: Mapping[str, int]) -> dict[str, int]:
+            left = {names.get(name, name): (name, size) for name, size in arrays.items()}
             return {
                 new: size if new == name else min(size, lengths.get(new, size))
                 for new, (name, size) in left.items()
@@ -210,14 +212,14 @@ class WorkgroupConfig(Config):
                 return name
             return named_after(*(part for part in parts if part not in units))
 
-        def sizes_of(given: Mapping[str, int]) -> dict[str, int]:
-            return {n: size for name, size in given.items() if (n := left(name))}
+        def sizes_of(arrays: Mapping[str, int]) -> dict[str, int]:
+            return {n: size for name, size in arrays.items() if (n := left(name))}
 
-        def dims(given: tuple[str, ...]) -> tuple[str, ...]:
-            return tuple(dict.fromkeys(n for name in given if (n := left(name))))
+        def dims(old_names: tuple[str, ...]) -> tuple[str, ...]:
+            return tuple(dict.fromkeys(n for name in old_names if (n := left(name))))
 
-        def parts_of(given: tuple[tuple[str, int], ...]) -> tuple[tuple[str, int], ...]:
-            return tuple((n, parts) for name, parts in given if (n := left(name)))
+        def parts_of(old_parts: tuple[tuple[str, int], ...]) -> tuple[tuple[str, int], ...]:
+            return tuple((n, parts) for name, parts in old_parts if (n := left(name)))
 
         product, tile, reduction, order, storing = (
             self.product,
@@ -318,7 +320,7 @@ class OwnSchedule(Config):
 
 def _is_groups(value: Any) -> bool:
     return isinstance(value, tuple) and all(
-        isinstance(each, Config) and not isinstance(each, GroupsConfig) for each in value
+        isinstance(part, Config) and not isinstance(part, GroupsConfig) for part in value
     )
 
 
@@ -380,7 +382,7 @@ def value_of(tree: ast.expr) -> Any:
         if not isinstance(tree.func, ast.Name) or tree.args:
             raise ValueError("not a call with keywords")
         kind = Choices.kinds[tree.func.id]
-        return kind(**{str(each.arg): value_of(each.value) for each in tree.keywords})
-    if isinstance(tree, ast.Tuple) and any(isinstance(each, ast.Call) for each in tree.elts):
+        return kind(**{str(keyword.arg): value_of(keyword.value) for keyword in tree.keywords})
+    if isinstance(tree, ast.Tuple) and any(isinstance(elt, ast.Call) for elt in tree.elts):
         return tuple(map(value_of, tree.elts))
     return ast.literal_eval(tree)

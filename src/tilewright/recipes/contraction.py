@@ -219,7 +219,7 @@ def _pack_b(
     else:
         layout += [(config.lanes, width)] * (config.lanes in used)
         layout += [(config.k, depth)] * (depth > 1)
-    made = s.stage(
+    staged = s.stage(
         MAIN,
         "b",
         shape="dims",
@@ -235,10 +235,10 @@ def _pack_b(
     s.mark("packed")
     # Where something else reads the weights as they are, together with another argument, the kernel
     # packs them itself.
-    if not packs or not s.attempt(lambda: s.hoist_pack(made["buffer"])):
+    if not packs or not s.attempt(lambda: s.hoist_pack(staged["buffer"])):
         return
     (pack,) = s.packs.values()
-    for copy in [each for each in computes_in(pack.kernel) if each.name == made["copy"]]:
+    for copy in [compute for compute in computes_in(pack.kernel) if compute.name == staged["copy"]]:
         if not is_computed(copy):
             copied(pack, copy.name, machine)
     lower_rest(pack)

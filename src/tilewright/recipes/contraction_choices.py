@@ -80,20 +80,20 @@ class _Space:
         """``values`` after those of the model's configs that agree in what they depend on."""
 
         def both(chosen: Chosen) -> list[Any]:
-            own = (
+            offered = (
                 getattr(config, name)
                 for config in self.predicted
-                if all(getattr(config, each) == chosen[each] for each in after)
+                if all(getattr(config, option) == chosen[option] for option in after)
             )
-            return different([*own, *values(chosen)])
+            return different([*offered, *values(chosen)])
 
         return both
 
     @cached_property
     def predicted(self) -> dict[ContractionConfig, Estimate | None]:
         """What the model chooses from, with what it says of it."""
-        found = candidates(self.start.exact, self.machine, self.start.prepacked)
-        return {each.config: each.prediction for each in found}
+        every = candidates(self.start.exact, self.machine, self.start.prepacked)
+        return {candidate.config: candidate.prediction for candidate in every}
 
     @property
     def lanes(self) -> list[str]:
@@ -104,14 +104,16 @@ class _Space:
     def instructions(self, chosen: Chosen) -> list[str]:
         """Those that take the operands as they lie along the lanes."""
         main, lanes = self.main, chosen["lanes"]
-        found = (self.machine.instruction(name) for name in instructions_for(main, self.machine))
+        generator = (
+            self.machine.instruction(name) for name in instructions_for(main, self.machine)
+        )
         # Shorter vectors are worth a try only where whole ones leave a rest.
         rest = self.shape.sizes[lanes] % self.vector
-        fitting = [each for each in found if lies(main, each, lanes)]
+        fitting = [instruction for instruction in generator if lies(main, instruction, lanes)]
         return [
-            each.name
-            for each in fitting
-            if rest or "m" in each.sizes or each.sizes["n"] == self.vector
+            instruction.name
+            for instruction in fitting
+            if rest or "m" in instruction.sizes or instruction.sizes["n"] == self.vector
         ]
 
     def copies(self, chosen: Chosen) -> tuple[bool, ...]:
@@ -253,9 +255,13 @@ def prediction(start: Start, machine: Machine, config: ContractionConfig) -> Est
     """What the model says of ``config``, be it one of its own or not; None of what has no
     instruction, or names dims that there are not."""
     space = _space(start, machine)
-    own, shape, lanes = space.predicted.get(config), space.shape, config.lanes
-    if own is not None or not config.instruction or not {lanes, *config.tile} <= set(shape.sizes):
-        return own
+    predicted, shape, lanes = space.predicted.get(config), space.shape, config.lanes
+    if (
+        predicted is not None
+        or not config.instruction
+        or not {lanes, *config.tile} <= set(shape.sizes)
+    ):
+        return predicted
     rows = rows_of(shape, lanes)
     instruction = machine.instruction(config.instruction)
     if "m" in instruction.sizes:

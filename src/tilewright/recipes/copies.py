@@ -33,10 +33,10 @@ from tilewright.schedule.schedule import KernelSchedule
 def moved_bytes(kernel: Kernel, machine: Machine) -> int | None:
     """The bytes of the widest elements, where runs of them are moved and nothing else happens; None
     elsewhere, and where vectors have no more elements however narrow these are."""
-    found = computes_in(kernel)
-    if machine.most_lanes or not found or not all(map(moves, found)):
+    computes = computes_in(kernel)
+    if machine.most_lanes or not computes or not all(map(moves, computes)):
         return None
-    return max(view.buffer.dtype.bytes for compute in found for view in compute.outputs)
+    return max(view.buffer.dtype.bytes for compute in computes for view in compute.outputs)
 
 
 def moves(compute: Compute) -> bool:
@@ -59,7 +59,7 @@ def source_of(compute: Compute) -> View | None:
         return View(value.buffer, value.index, value.mask)
     if not isinstance(value, Var):
         return None
-    return next((each.view for each in compute.operands if each.var is value), None)
+    return next((operand.view for operand in compute.operands if operand.var is value), None)
 
 
 def interleaved(s: KernelSchedule, root: str, machine: Machine) -> bool:
@@ -75,8 +75,8 @@ def interleaved(s: KernelSchedule, root: str, machine: Machine) -> bool:
     if out is None or row is None or row.size or out.dim == row.dim:
         return False
     by = machine.interleave(compute.out.buffer.dtype, out.size)
-    known = {d.var.name: d.extent.value for d in compute.dims if isinstance(d.extent, Const)}
-    if by is None or row.dim not in known or int(known.get(out.dim, 1)) % out.size:
+    extents_of = {d.var.name: d.extent.value for d in compute.dims if isinstance(d.extent, Const)}
+    if by is None or row.dim not in extents_of or int(extents_of.get(out.dim, 1)) % out.size:
         return False
     order = [d for d in memory_order(compute) if d not in (out.dim, row.dim)]
     tiles = dict.fromkeys(order, 1) | {out.dim: out.size, row.dim: by.sizes["m"]}
@@ -112,7 +112,7 @@ def copied(s: KernelSchedule, root: str, machine: Machine, *, inside: bool = Fal
         return
     compute = find_compute(s.kernel, root)
     runs = [run_of(compute, view) for view in (compute.out, *(o.view for o in compute.operands))]
-    if len(runs) != 2 or not all(runs) or len({each.dim for each in runs if each}) > 1:
+    if len(runs) != 2 or not all(runs) or len({run_.dim for run_ in runs if run_}) > 1:
         return
     run = runs[0]
     assert run is not None
@@ -122,11 +122,11 @@ def copied(s: KernelSchedule, root: str, machine: Machine, *, inside: bool = Fal
 def _within(compute: Compute, plan: Transposition) -> tuple[str, ...]:
     """The dims along which the operand of a square goes on inside of its rows, the longest steps
     first."""
-    (operand,) = (each for each in compute.operands if each.var.name in plan.operands)
+    (operand,) = (read for read in compute.operands if read.var.name in plan.operands)
     steps = {dim: step for dim, step in strides(compute, operand.view).items() if step}
     row = steps[plan.across]
-    found = [d for d in steps if steps[d] < row and d not in (plan.across, plan.along)]
-    return tuple(sorted(found, key=lambda dim: -steps[dim]))
+    shorter = [d for d in steps if steps[d] < row and d not in (plan.across, plan.along)]
+    return tuple(sorted(shorter, key=lambda dim: -steps[dim]))
 
 
 def _in_rows(s: KernelSchedule, compute: Compute, run: Run, machine: Machine) -> None:
@@ -162,7 +162,7 @@ def rows_of(kernel: Kernel, machine: Machine) -> list[Rows]:
     if not machine.past_caches:
         return []
     facts = Facts.of(kernel)
-    return [rows for each in computes_in(kernel) for rows in _rows(each, facts, machine)]
+    return [rows for compute in computes_in(kernel) for rows in _rows(compute, facts, machine)]
 
 
 def _rows(compute: Compute, facts: Facts, machine: Machine) -> Iterator[Rows]:
@@ -173,7 +173,7 @@ def _rows(compute: Compute, facts: Facts, machine: Machine) -> Iterator[Rows]:
     if facts.prove(size < machine.caches[-1]) is True:
         return
     steps = steps_of(compute, compute.out)
-    rows = {name: step for each in loading(compute, source) if (step := steps[name := each.name])}
+    rows = {name: step for var in loading(compute, source) if (step := steps[name := var.name])}
     if rows:
         loop = min(rows, key=lambda name: rows[name])
         ahead = -(-_AHEAD // (rows[loop] * compute.out.buffer.dtype.bytes))
@@ -182,7 +182,7 @@ def _rows(compute: Compute, facts: Facts, machine: Machine) -> Iterator[Rows]:
 
 def asked_early(s: KernelSchedule, rows: Sequence[Rows]) -> None:
     """``kernel``, lowered, which asks for ``rows`` early."""
-    for each in rows:
-        if holds_loop(s.kernel.body, each.loop):
-            s.prefetch(each.table, each.loop, each.ahead)
+    for row in rows:
+        if holds_loop(s.kernel.body, row.loop):
+            s.prefetch(row.table, row.loop, row.ahead)
     s.mark("asked early")

@@ -84,7 +84,7 @@ class Factored(RankedRecipe[FactoredConfig]):
             "columns": f"1 or more, best a multiple of the tile's {product.lanes}",
             "step": " or ".join(map(str, steps)),
             "pack": "True or False" if product.ready else "True",
-            "instruction": " or ".join(repr(each) for each in ("", *names)),
+            "instruction": " or ".join(repr(instruction_name) for instruction_name in ("", *names)),
         }
 
     def schedule(self, s: KernelSchedule, machine: Machine, config: FactoredConfig) -> None:
@@ -119,7 +119,9 @@ class Factored(RankedRecipe[FactoredConfig]):
             _pack(s, config, product, dims, machine)
         _tiled(s, config, product, dims, sums)
         s.mark("tiled")
-        operands = {each.var.name: each.view for each in find_compute(s.kernel, MAIN).operands}
+        operands = {
+            operand.var.name: operand.view for operand in find_compute(s.kernel, MAIN).operands
+        }
         if dot is not None:
             _tensorized(s, product, dims, dot)
             s.mark("tensorized")
@@ -169,10 +171,10 @@ def _in_order(s: KernelSchedule, first: Operand, dims: _Dims) -> None:
     """``kernel`` with the first factor in the order in which the other's parts are taken, pairs
     side by side."""
     main = find_compute(s.kernel, MAIN)
-    (view,) = (each.view for each in main.operands if each.var is first.var)
-    varying = {each.name for each in view_variables(view)}
-    inner = [each for each in dims.inner if each != dims.pair]
-    order = [each.var.name for each in main.dims if each.var.name not in dims.inner]
+    (view,) = (operand.view for operand in main.operands if operand.var is first.var)
+    varying = {view_variable.name for view_variable in view_variables(view)}
+    inner = [name for name in dims.inner if name != dims.pair]
+    order = [dim.var.name for dim in main.dims if dim.var.name not in dims.inner]
     layout = [(name, None) for name in (*order, *inner, dims.pair) if name in varying]
     s.stage(MAIN, first.var.name, shape="dims", space=Space.GLOBAL, layout=layout)
 
@@ -192,7 +194,7 @@ def _check(config: FactoredConfig, product: Product, dot: Instruction | None) ->
             raise ScheduleError(
                 f"tile={{{name!r}: {size}}} is not a part of a dim of the result",
                 where=where,
-                why=f"the result's dims are { {each: product.sizes[each] for each in allowed} }",
+                why=f"the result's dims are { {name: product.sizes[name] for name in allowed} }",
                 cure="choose one of " + ", ".join(allowed),
             )
     if product.group % config.step or config.step % product.share:
@@ -255,7 +257,7 @@ def _pack(
     buffer = product.weights.view.buffer
     operands = find_compute(s.kernel, MAIN).operands
     (held,) = (o.view.buffer for o in operands if o.var.name == product.weights.var.name)
-    made = s.stage(
+    staged = s.stage(
         MAIN,
         product.weights.var.name,
         shape="dims",
@@ -266,7 +268,7 @@ def _pack(
     computed_in_copies(s, held)
     s.mark("packed")
     # Where something else reads the weights as they are, each call packs them.
-    if buffer.name == s.prepacked and s.attempt(lambda: s.hoist_pack(made["buffer"])):
+    if buffer.name == s.prepacked and s.attempt(lambda: s.hoist_pack(staged["buffer"])):
         lower_rest(s.packs[buffer.name])
         s.mark("hoisted")
         return
@@ -275,7 +277,7 @@ def _pack(
         "layout to the kernel, or say that it is constant, and pack it"
     )
     for copy in computes_in(s.kernel):
-        if copy.name == made["copy"] and not is_computed(copy):
+        if copy.name == staged["copy"] and not is_computed(copy):
             copied(s, copy.name, machine, inside=True)
             s.mark("copied in squares")
 
@@ -295,7 +297,7 @@ def _tiled(
         producers=(INIT, total, begin, MAIN),
         storage=(*product.rows, lanes),
     )
-    sizes = {each: config.tile.get(each, 1) for each in (*product.rows, lanes)}
+    sizes = {dim: config.tile.get(dim, 1) for dim in (*product.rows, lanes)}
     order = (lanes, *product.rows)
     if dims.outer is not None:
         sizes, order = {dims.outer: 1, **sizes}, (dims.outer, *order)

@@ -92,23 +92,30 @@ def product_of(s: KernelSchedule) -> Product | None:
     s.drop_unit_dims()
     fuse_neighbours(s)
     main = find_compute(s.kernel, MAIN)
-    found, sizes = roles(main), extents(main)
-    if len(found.n) != 1 or len(found.k) != 1 or found.batch or not main.out.buffer.dtype.is_float:
+    by_role, sizes = roles(main), extents(main)
+    if (
+        len(by_role.n) != 1
+        or len(by_role.k) != 1
+        or by_role.batch
+        or not main.out.buffer.dtype.is_float
+    ):
         return None
     makers = prologues(s.kernel, main.operands[1].view.buffer)
     if not all(s.attempt(partial(s.inline, compute.name)) for compute in makers):
         return None
     main = find_compute(s.kernel, MAIN)
-    (lanes,), (k,) = found.n, found.k
-    whole = [each for each in main.operands[1:] if {k, lanes} <= _names(each.view)]
-    weights = max(whole, key=lambda each: math.prod(each.view.buffer.shape), default=None)
+    (lanes,), (k,) = by_role.n, by_role.k
+    whole = [operand for operand in main.operands[1:] if {k, lanes} <= _names(operand.view)]
+    weights = max(whole, key=lambda operand: math.prod(operand.view.buffer.shape), default=None)
     if weights is None or not _is_small(weights.view):
         return None
-    steps = [_alike(each.view, k, sizes[k]) for each in main.operands[1:] if each is not weights]
+    steps = [
+        _alike(operand.view, k, sizes[k]) for operand in main.operands[1:] if operand is not weights
+    ]
     group, share = reduce(math.gcd, steps, sizes[k]), _alike(weights.view, k, 0)
     if group < min(_LEAST_GROUP, sizes[k]) or group % share:
         return None
-    rows = tuple(sorted(found.m, key=lambda dim: sizes[dim]))
+    rows = tuple(sorted(by_role.m, key=lambda dim: sizes[dim]))
     return Product(s.kernel, main, lanes, k, rows, weights, group, share)
 
 
@@ -118,7 +125,7 @@ def _is_small(view: View) -> bool:
 
 
 def _names(view: View) -> set[str]:
-    return {each.name for each in view_variables(view)}
+    return {view_variable.name for view_variable in view_variables(view)}
 
 
 def _alike(view: View, k: str, size: int) -> int:
@@ -136,7 +143,7 @@ def _divisors(expr: Expr, k: str) -> Iterator[int]:
             yield from _divisors(expr.a, k)
             yield from _divisors(expr.b, k)
         case _:
-            if any(each.name == k for each in variables(expr)):
+            if any(variable.name == k for variable in variables(expr)):
                 yield 1
 
 
@@ -159,7 +166,7 @@ def has_steps(product: Product, dot: Instruction) -> bool:
 def takes(dot: Instruction, product: Product) -> bool:
     """Whether ``dot`` adds up pairs of the first factor's type, with weights of words."""
     out, first = product.main.out.buffer.dtype, product.main.operands[0].var.type
-    types = {each.dtype for each in dot.operands}
+    types = {operand.dtype for operand in dot.operands}
     pairs = neighbours(dot) > 1 and set(dot.sizes) == {"n", "k"}
     unsigned = product.weights.view.buffer.dtype.kind == "uint"
     return pairs and dot.out.dtype is out and types == {first} and product.share > 1 and unsigned
@@ -176,15 +183,19 @@ def candidates(
     product = product_of(KernelSchedule(kernel, machine))
     if product is None:
         return
-    found = [
+    panels_tried = [
         Candidate(config, _estimate(product, config, machine, prepack))
         for config in _configs(product, machine, prepack)
     ]
     # Where the same limits two of them, the next limit decides: nothing overlaps as a whole.
-    found.sort(key=lambda each: sorted(each.prediction.limits.values(), reverse=True))
+    panels_tried.sort(
+        key=lambda candidate: sorted(candidate.prediction.limits.values(), reverse=True)
+    )
     panels = _panels(product, machine, packable(kernel, prepack))
     panels += _turning(product, machine, prepack)
-    yield from (each for each in found[:_TRIED] if each.prediction.seconds < panels)
+    yield from (
+        candidate for candidate in panels_tried[:_TRIED] if candidate.prediction.seconds < panels
+    )
 
 
 def _configs(product: Product, machine: Machine, prepack: str | None) -> Iterator[FactoredConfig]:
@@ -215,7 +226,7 @@ def _of_instruction(
     if dot is not None:
         step = step_of(product, dot)
     for height in range(1, min(_ROWS, sizes[row] if row is not None else 1) + 1):
-        for vectors in (each for each in _VECTORS if each <= most):
+        for vectors in (count for count in _VECTORS if count <= most):
             # The sums, the weights, one of the other factor for each part of these, and a mask.
             if height * vectors + vectors + product.share + 1 > machine.vector_registers:
                 continue

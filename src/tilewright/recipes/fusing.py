@@ -64,8 +64,8 @@ class FusionReport:
     @property
     def bytes_saved(self) -> int | None:
         """Bytes that do not move to memory and back; None where sizes are known at calls only."""
-        saved = [each.saved for each in self.buffers.values()]
-        return None if None in saved else sum(each or 0 for each in saved)
+        saved = [buffer.saved for buffer in self.buffers.values()]
+        return None if None in saved else sum(count or 0 for count in saved)
 
     def __str__(self) -> str:
         """The report as a table."""
@@ -73,9 +73,11 @@ class FusionReport:
         if not self.fused:
             return f"not fused: {names}\n{self.reason}"
         rows = [("buffer", "promoted", "bytes saved", "why")]
-        for name, each in self.buffers.items():
-            saved = "at calls" if each.saved is None else str(each.saved)
-            rows.append((name, each.promoted or "no", saved if each.promoted else "", each.why))
+        for name, buffer in self.buffers.items():
+            saved = "at calls" if buffer.saved is None else str(buffer.saved)
+            rows.append(
+                (name, buffer.promoted or "no", saved if buffer.promoted else "", buffer.why)
+            )
         lines = [f"fused: {names}", *aligned(rows)]
         waits = [self.kernels[number] for number in self.barriers]
         lines.append(f"barriers: {', '.join(f'before {name}' for name in waits) or 'none'}")
@@ -105,16 +107,16 @@ def fuse(fusion: Fusion, machine: Machine | None = None, *, require: bool = True
     """
     names = tuple(member.kernel.name for member in fusion.members)
     try:
-        found = joined(fusion)
+        fused = joined(fusion)
     except FusionError as error:
         if require:
             raise
         return Fused(None, FusionReport(False, str(error), names, {}))
-    kernel = simplify_kernel(name_values(found.kernel))
+    kernel = simplify_kernel(name_values(fused.kernel))
     verify(kernel)
-    buffers = {memory.name: _reported(memory) for memory in found.memories}
+    buffers = {memory.name: _reported(memory) for memory in fused.memories}
     times = None if machine is None else _times(fusion, kernel, machine)
-    return Fused(kernel, FusionReport(True, "", names, buffers, found.barriers, times))
+    return Fused(kernel, FusionReport(True, "", names, buffers, fused.barriers, times))
 
 
 def _reported(memory: Memory) -> BufferReport:
@@ -127,13 +129,13 @@ def _reported(memory: Memory) -> BufferReport:
 
 def _times(fusion: Fusion, kernel: Kernel, machine: Machine) -> PredictedTimes | None:
     times = [
-        predicted_by_default(Start(each, each), machine)
-        for each in (kernel, *map(_with_numbers, fusion.members))
+        predicted_by_default(Start(whole, whole), machine)
+        for whole in (kernel, *map(_with_numbers, fusion.members))
     ]
     fused, *members = [0.0 if time is None else time.seconds for time in times]
     if None in times:
         return None
-    passed = any(each.dtype.is_integer for each in kernel.scalars)
+    passed = any(scalar.dtype.is_integer for scalar in kernel.scalars)
     return PredictedTimes(fused, tuple(members), USUAL if passed else None)
 
 

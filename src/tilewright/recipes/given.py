@@ -52,7 +52,7 @@ class PartialConfig:
                     where=f"config {self}",
                     why=f"its default is {default!r}",
                     cure="choose some of "
-                    + ", ".join(part + each for each in names)
+                    + ", ".join(part + name for name in names)
                     + (f"; {name} is a field of {whole}" if whole else "")
                     + "; or write a whole config",
                 )
@@ -83,24 +83,24 @@ def _where(default: Choices, name: object) -> str:
 GivenConfig = Config | PartialConfig
 
 
-def read_config(given: object) -> GivenConfig:
+def read_config(value: object) -> GivenConfig:
     """What a user gives as a config: itself, a dict of changes, or the text of either, as in
     ``"tile={'oc': 32}"``. Raises `ScheduleError`."""
-    if isinstance(given, GivenConfig):
-        return given
-    if isinstance(given, Mapping):
-        wrong = [name for name in given if not isinstance(name, str)]
-        if wrong or not given:
+    if isinstance(value, GivenConfig):
+        return value
+    if isinstance(value, Mapping):
+        wrong = [name for name in value if not isinstance(name, str)]
+        if wrong or not value:
             raise ScheduleError(
-                f"{short(given)} is no change of a config",
+                f"{short(value)} is no change of a config",
                 cure="give some of its fields by name, as {'tile': {'oc': 32}}",
             )
-        return PartialConfig(dict(given))
-    if isinstance(given, str) and len(given) <= _LONGEST:
-        changes = _keywords(given)
+        return PartialConfig(dict(value))
+    if isinstance(value, str) and len(value) <= _LONGEST:
+        changes = _keywords(value)
         if changes:
             return PartialConfig(changes)
-    return parse_config(given)  # type: ignore[arg-type]  # which refuses what is no text
+    return parse_config(value)  # type: ignore[arg-type]  # which refuses what is no text
 
 
 def _keywords(text: str) -> dict[str, Any]:
@@ -110,7 +110,9 @@ def _keywords(text: str) -> dict[str, Any]:
         plain = isinstance(tree, ast.Call) and isinstance(tree.func, ast.Name) and not tree.args
         if not plain or not isinstance(tree, ast.Call):
             return {}
-        return {str(each.arg): value_of(each.value) for each in tree.keywords if each.arg}
+        return {
+            str(keyword.arg): value_of(keyword.value) for keyword in tree.keywords if keyword.arg
+        }
     except (SyntaxError, ValueError, KeyError, TypeError, RecursionError, MemoryError):
         return {}
 

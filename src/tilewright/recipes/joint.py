@@ -66,10 +66,10 @@ def by_subgroups(s: KernelSchedule, machine: Machine) -> None:
 
 
 def _by_subgroups(s: KernelSchedule, machine: Machine) -> None:
-    found = list(_found(s.kernel, machine))
+    result = list(_found(s.kernel, machine))
     note = "sums in memory between products"
-    if found and not s.attempt(partial(_scheduled, s, found, _held(found), machine), note):
-        _scheduled(s, found, frozenset(), machine)
+    if result and not s.attempt(partial(_scheduled, s, result, _held(result), machine), note):
+        _scheduled(s, result, frozenset(), machine)
 
 
 def _found(kernel: Kernel, machine: Machine) -> Iterator[_Product]:
@@ -80,18 +80,18 @@ def _found(kernel: Kernel, machine: Machine) -> Iterator[_Product]:
         return
     # What a lane adds up shows neither rows nor columns.
     together, whole = split_at_matrices(kernel, _adds_products, (), lanes)
-    for each in products(together):
-        if each.name not in whole:
+    for product in products(together):
+        if product.name not in whole:
             continue
-        a, b = (operand.view.buffer.dtype for operand in each.operands)
-        sizes, dims = extents(each), _dims(each)
-        for instruction in machine.products(each.out.buffer.dtype, a, b):
+        a, b = (operand.view.buffer.dtype for operand in product.operands)
+        sizes, dims = extents(product), _dims(product)
+        for instruction in machine.products(product.out.buffer.dtype, a, b):
             forms = (instruction.out, *instruction.operands)
             if instruction.lanes != lanes or any(form.fragment is None for form in forms):
                 continue
             pairs = zip(("m", "n", "k"), dims, strict=True)
-            if all(sizes[dim] % instruction.sizes[own] == 0 for own, dim in pairs):
-                yield _Product(each.name, each.out.buffer, instruction)
+            if all(sizes[dim] % instruction.sizes[name] == 0 for name, dim in pairs):
+                yield _Product(product.name, product.out.buffer, instruction)
                 break
 
 
@@ -99,47 +99,47 @@ def _adds_products(compute: Compute) -> bool:
     return compute.combiner == "add" and len(compute.operands) == 2
 
 
-def _held(found: list[_Product]) -> frozenset[str]:
+def _held(members: list[_Product]) -> frozenset[str]:
     """The sums that registers hold: of one matrix after the other, while there is room."""
     held: dict[str, int] = {}
-    for each in found:
-        rows, cols = each.sums.shape[-2:]
-        size = rows * cols * each.sums.dtype.bytes // each.instruction.lanes
+    for product in members:
+        rows, cols = product.sums.shape[-2:]
+        size = rows * cols * product.sums.dtype.bytes // product.instruction.lanes
         if sum(held.values()) + size <= _HELD:
-            held[each.sums.name] = size
+            held[product.sums.name] = size
     return frozenset(held)
 
 
 def _scheduled(
-    s: KernelSchedule, found: list[_Product], held: frozenset[str], machine: Machine
+    s: KernelSchedule, members: list[_Product], held: frozenset[str], machine: Machine
 ) -> None:
-    by_name = {each.name: each for each in found}
+    by_name = {product.name: product for product in members}
 
     def wanted(compute: Compute) -> bool:
         return compute.name in by_name or any(v.buffer.name in held for v in views_of(compute))
 
-    lanes = max(each.instruction.lanes for each in found)
+    lanes = max(product.instruction.lanes for product in members)
     kernel, whole = split_at_matrices(s.kernel, wanted, held, lanes)
     s.begin_anew(kernel)
     for name in by_name.keys() - whole:
         raise ScheduleError(
             f"the lanes' parts of {name} are not one product", cure="lower it to loops"
         )
-    own = [each for each in whole if each not in by_name]
-    for each in found:
-        m, n, k = _dims(find_compute(s.kernel, each.name))
-        mma = Mma(each.instruction, {"m": m, "n": n, "k": k}, machine)
-        if each.sums.name not in held:
-            held_by_tiles = _by_tiles(s, each.name, mma)
-            own += [held_by_tiles["load"], held_by_tiles["store"]]
-        in_fragments(s, mma, each.name)
-    on_own_registers(s, mma, own)
+    registers = [name for name in whole if name not in by_name]
+    for product in members:
+        m, n, k = _dims(find_compute(s.kernel, product.name))
+        mma = Mma(product.instruction, {"m": m, "n": n, "k": k}, machine)
+        if product.sums.name not in held:
+            held_by_tiles = _by_tiles(s, product.name, mma)
+            registers += [held_by_tiles["load"], held_by_tiles["store"]]
+        in_fragments(s, mma, product.name)
+    on_own_registers(s, mma, registers)
 
 
 def _dims(main: Compute) -> tuple[str, str, str]:
     """The rows, the columns and the depth of a product of two matrices."""
     parts = roles(main)
-    if parts.batch or any(len(each) != 1 for each in (parts.m, parts.n, parts.k)):
+    if parts.batch or any(len(dims) != 1 for dims in (parts.m, parts.n, parts.k)):
         raise ScheduleError(f"{main.name} is no product of two matrices", cure="lower it to loops")
     return parts.m[0], parts.n[0], parts.k[0]
 
@@ -176,7 +176,7 @@ def _is_product(compute: Compute) -> bool:
 
 def multiplied(s: KernelSchedule, machine: Machine) -> None:
     """Products by instructions; those that none fits stay what they are, which notes tell."""
-    for name in [each.name for each in products(s.kernel)]:
+    for name in [product.name for product in products(s.kernel)]:
         unit = unit_product(find_compute(s.kernel, name), machine)
         if unit is not None and s.attempt(
             partial(by_unit, s, name, unit, machine), f"{name}: not by {unit.name}"
@@ -254,10 +254,10 @@ def _where_it_lies(s: KernelSchedule, name: str) -> None:
     """The rows of A where they are, if all that the kernel does with them is to copy neighbours and
     to multiply. Nobody knows how far apart they lie: at worst, all are in one set of L1."""
     held = find_compute(s.kernel, name).operands[0].view.buffer
-    made = [compute for compute in computes_in(s.kernel) if held in _out(compute)]
-    if len(made) != 1 or not moves(made[0]):
+    computes = [compute for compute in computes_in(s.kernel) if held in _out(compute)]
+    if len(computes) != 1 or not moves(computes[0]):
         return
-    s.attempt(lambda: s.inline(made[0].name))
+    s.attempt(lambda: s.inline(computes[0].name))
 
 
 def _out(compute: Compute) -> frozenset[Buffer]:
@@ -288,8 +288,8 @@ def _by_computes_alone(kernel: Kernel, main: Compute) -> bool:
     elements, which work-items ask for, are neighbours in rows."""
     held = main.out.buffer
     users = [a for a in accesses(kernel.body, Place()) if a.view.buffer is held]
-    own = held in buffers_allocated(kernel.body)
-    return own and all(isinstance(each.stmt, Compute) for each in users)
+    is_held = held in buffers_allocated(kernel.body)
+    return is_held and all(isinstance(user.stmt, Compute) for user in users)
 
 
 def _fits(main: Compute, config: ContractionConfig, vector: int, machine: Machine) -> bool:
@@ -304,19 +304,19 @@ def in_runs(s: KernelSchedule, machine: Machine) -> None:
     """What fills memory whose neighbours are neighbours by blocks only, in vectors of these."""
     # Of sizes that tiles do not divide there are several computes of a name: transforms take all.
     for name in dict.fromkeys(compute.name for compute in computes_in(s.kernel)):
-        each = find_compute(s.kernel, name)
-        out = each.outputs[0].buffer
-        known = all(isinstance(d.extent, Const) for d in each.dims)
-        if each.instruction or each.combiner is not None or out.symbols or not known:
+        stmt = find_compute(s.kernel, name)
+        out = stmt.outputs[0].buffer
+        sized = all(isinstance(d.extent, Const) for d in stmt.dims)
+        if stmt.instruction or stmt.combiner is not None or out.symbols or not sized:
             continue
-        if interleaved(s, each.name, machine):
+        if interleaved(s, stmt.name, machine):
             continue
-        run = run_of(each, each.out)
+        run = run_of(stmt, stmt.out)
         if run is None or not run.size or out.space is Space.PRIVATE:
             continue
-        s.tile(each.name, {run.dim: run.size}, tail="apart")
+        s.tile(stmt.name, {run.dim: run.size}, tail="apart")
         lanes = machine.lanes(out.dtype)
-        s.lower_computes([each.name], vector=run.dim, lanes=lanes, unroll=[run.dim])
+        s.lower_computes([stmt.name], vector=run.dim, lanes=lanes, unroll=[run.dim])
 
 
 # Rows that a work-item adds up together: each is a register, and shares what is read of B.
@@ -326,15 +326,15 @@ _ROWS = 8
 def summed_in_registers(s: KernelSchedule) -> None:
     """Sums of some rows of a product at a time in a work-item's registers; where they are not
     there, notes tell."""
-    for name in [each.name for each in products(s.kernel)]:
+    for name in [product.name for product in products(s.kernel)]:
         s.attempt(partial(_in_rows, s, name), f"{name}: sums in memory")
 
 
 def _in_rows(s: KernelSchedule, name: str) -> None:
     main = find_compute(s.kernel, name)
     parts, sizes = roles(main), extents(main)
-    total, own = main.out.buffer.dtype, buffers_allocated(s.kernel.body)
-    for held in {operand.view.buffer for operand in main.operands} & own:
+    total, buffers = main.out.buffer.dtype, buffers_allocated(s.kernel.body)
+    for held in {operand.view.buffer for operand in main.operands} & buffers:
         if held.dtype is not total:
             s.lay_out(held.name, dtype=total)
     rows = parts.m[-1] if parts.m else ""

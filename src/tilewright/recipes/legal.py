@@ -40,8 +40,8 @@ def legal(kernel: Kernel, machine: Machine, config: ContractionConfig) -> dict[s
     kept, reduced = shape.roles.kept, shape.roles.k
     fitting = [""] * (not config.k)
     for name in instructions_for(main, machine):
-        each = machine.instruction(name)
-        if lies(main, each, config.lanes) and (depth_of(each) > 1) == bool(config.k):
+        mma = machine.instruction(name)
+        if lies(main, mma, config.lanes) and (depth_of(mma) > 1) == bool(config.k):
             fitting.append(name)
     depth = 1
     lanes = list(kept)
@@ -86,13 +86,13 @@ def instructions_for(main: Compute, machine: Machine) -> list[str]:
     may be copied as, and B be packed as."""
     total = main.out.buffer.dtype
     a, b = (operand.view.buffer.dtype for operand in main.operands[:2])
-    found = [
-        each.name
+    reasons = [
+        product.name
         for first in dict.fromkeys((a, total))
         for second in dict.fromkeys((as_packed(a, b), b, total))
-        for each in machine.products(total, first, second)
+        for product in machine.products(total, first, second)
     ]
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(reasons))
 
 
 def _check_instruction(
@@ -282,14 +282,14 @@ def _reasons(
     a, b = (operand.view.buffer for operand in main.operands[:2])
     types = (a.dtype, as_packed(a.dtype, b.dtype))
     least = 0 if chosen is None else chosen.flops
-    for each in sorted(instructions, key=lambda each: -each.flops):
-        taken = tuple(role.dtype for role in each.operands)
-        if len(taken) != 2 or each.out.dtype is not total or each.flops <= least:
+    for instruction in sorted(instructions, key=lambda instruction: -instruction.flops):
+        taken = tuple(role.dtype for role in instruction.operands)
+        if len(taken) != 2 or instruction.out.dtype is not total or instruction.flops <= least:
             continue
         if not all(_alike(one, other) for one, other in zip(types, taken, strict=True)):
             continue
         # Longer vectors of a later machine are no other way to multiply.
-        if each in machine.lacks and each.sizes.get("k", 1) == 1:
+        if instruction in machine.lacks and instruction.sizes.get("k", 1) == 1:
             continue
         why = []
         if taken != types:
@@ -297,12 +297,12 @@ def _reasons(
                 f"it multiplies {taken[0]} by {taken[1]}, and {a.name} has {a.dtype}, "
                 f"{b.name} {b.dtype}"
             )
-        if each in machine.lacks:
-            why.append(f"{machine.name} has no {each.feature}")
+        if instruction in machine.lacks:
+            why.append(f"{machine.name} has no {instruction.feature}")
         elif refused is not None and taken == types:
-            why.append(refused.get(each.name, "no schedule with it is legal"))
+            why.append(refused.get(instruction.name, "no schedule with it is legal"))
         if why:
-            yield f"not {_words(each)}: " + "; ".join(why)
+            yield f"not {_words(instruction)}: " + "; ".join(why)
 
 
 def _alike(one: DType, other: DType) -> bool:
@@ -321,5 +321,5 @@ def dot_of(main: Compute, machine: Machine, lanes: str, vector: int) -> Instruct
         return None
     if any(factor_type(main, o) is not o.var.type for o in operands):
         return None
-    found = machine.products(main.out.buffer.dtype, same.var.type, other.var.type)
-    return next((i for i in found if neighbours(i) > 1 and i.sizes["n"] == vector), None)
+    instructions = machine.products(main.out.buffer.dtype, same.var.type, other.var.type)
+    return next((i for i in instructions if neighbours(i) > 1 and i.sizes["n"] == vector), None)

@@ -39,10 +39,10 @@ def lower_rest(
             names.setdefault(compute.name, []).append(compute)
     for name, alike in names.items():
         # Of several by one name, a border of one element has lost its dim.
-        compute = next((each for each in alike if contiguous_dim(each) is not None), alike[0])
+        compute = next((stmt for stmt in alike if contiguous_dim(stmt) is not None), alike[0])
         dim, lanes = contiguous_dim(compute), vector
         if machine is not None:
-            lengths = [known_sizes(each).get(dim or "", 0) for each in alike]
+            lengths = [known_sizes(stmt).get(dim or "", 0) for stmt in alike]
             lanes = lanes_for(compute, lengths, vector, machine, tails=tails)
         unroll = _unrollable(compute, dim, vector) if unrolled is None else unrolled(compute)
         s.lower_computes(
@@ -84,15 +84,15 @@ def lanes_for(
     vector's steps: those of several, side by side, fill its units. Constants that come from memory
     then serve them all. So do the instructions of a loop that only moves elements.
     """
-    found = list(lengths)
+    counts = list(lengths)
     combines = any(result.combiner is not None for result in compute.results)
     most = machine.core.chains
-    if combines or not found:
+    if combines or not counts:
         return vector
     for registers in range(most, 1, -1):
-        if all(n > 0 and n % (registers * vector) == 0 for n in found):
+        if all(n > 0 and n % (registers * vector) == 0 for n in counts):
             return registers * vector
-    enough = all(n == 0 or n >= most * vector for n in found)
+    enough = all(n == 0 or n >= most * vector for n in counts)
     return most * vector if tails and enough else vector
 
 
@@ -134,7 +134,7 @@ def streamed(s: KernelSchedule, machine: Machine) -> None:
         s.kernel.scalars and _makes_others(s.kernel, large) and _has_functions(s.kernel)
     ):
         return
-    s.store_non_temporally(sorted(each.name for each in large), cache)
+    s.store_non_temporally(sorted(buffer.name for buffer in large), cache)
 
 
 def _makes_others(kernel: Kernel, large: Collection[Buffer]) -> bool:

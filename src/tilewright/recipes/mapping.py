@@ -40,19 +40,19 @@ def sliced(s: KernelSchedule, config: WorkgroupConfig) -> Stores:
     stores = Stores()
     atomic = config.reduction.atomic
     for dim, parts in config.reduction.slices:
-        made = s.rfactor(
+        factored = s.rfactor(
             MAIN, dim, parts, counter(dim), storage=_storage(config), private=True, atomic=atomic
         )
-        group = made["store"]
+        group = factored["store"]
         if atomic:
-            stores = Stores(group, group, zeros=(made["begin"],))
+            stores = Stores(group, group, zeros=(factored["begin"],))
         else:
-            adders = stores.slice_adders or (made["begin"], made["combine"])
+            adders = stores.slice_adders or (factored["begin"], factored["combine"])
             stores = Stores(group, group, slice_adders=adders)
     for dim, parts in config.reduction.item_slices:
-        made = s.rfactor(MAIN, dim, parts, _part(dim), private=True, storage=_storage(config))
-        adders = (made["begin"], made["combine"])
-        stores = replace(stores, item=made["store"], adders=adders)
+        factored = s.rfactor(MAIN, dim, parts, _part(dim), private=True, storage=_storage(config))
+        adders = (factored["begin"], factored["combine"])
+        stores = replace(stores, item=factored["store"], adders=adders)
     return stores
 
 
@@ -119,9 +119,9 @@ def in_shares(
     """The iterations of ``steps``, of all tiles as they are taken, in even shares."""
     vector = machine.lanes(find_compute(s.kernel, MAIN).out.buffer.dtype)
     _take_tiles(s, config)
-    made = s.stream_k(steps, config.order.stream_k, vector=vector)
-    cut = "store" in made
-    return replace(stores, streamers=(made["store"], made["combine"])) if cut else stores
+    streamed = s.stream_k(steps, config.order.stream_k, vector=vector)
+    cut = "store" in streamed
+    return replace(stores, streamers=(streamed["store"], streamed["combine"])) if cut else stores
 
 
 def ordered(s: KernelSchedule, config: WorkgroupConfig) -> None:

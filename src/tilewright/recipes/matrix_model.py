@@ -77,8 +77,8 @@ def warpgroup_configs(
     two products along M each; none where the result has no more than one. Where the machine copies
     whole tiles, also with that: whether an op's tiles are such, nobody has looked at."""
     a, b = (operand.var.type for operand in main.operands[:2])
-    found = machine.products(main.out.buffer.dtype, a, b)
-    products = {i.sizes["n"]: i for i in found if i.asynchronous}
+    instructions = machine.products(main.out.buffer.dtype, a, b)
+    products = {i.sizes["n"]: i for i in instructions if i.asynchronous}
     if not (rows and products and parts.k) or lanes in parts.batch:
         return []
     first = next(iter(products.values()))
@@ -139,7 +139,7 @@ def _tiles(
     for one in _lengths(sizes[first], least[first]):
         for other in _lengths(sizes[second], least[second]):
             group = {first: one, second: other}
-            found: list[dict[str, int]] = []
+            items_tried: list[dict[str, int]] = []
             for subgroups in _SUBGROUPS:
                 item = dict(group)
                 for _ in range(subgroups.bit_length() - 1):
@@ -147,8 +147,8 @@ def _tiles(
                     if halved:
                         longest = max(halved, key=lambda d: item[d])
                         item[longest] //= 2
-                if item not in found:
-                    found.append(item)
+                if item not in items_tried:
+                    items_tried.append(item)
                     yield group, item
 
 
@@ -163,16 +163,22 @@ def _products(main: Compute, machine: Machine) -> list[Instruction]:
     """The instructions by which a subgroup multiplies matrices of the op's types, the largest
     first."""
     a, b = (factor_type(main, operand) for operand in main.operands[:2])
-    found = machine.products(main.out.buffer.dtype, a, b)
-    return [each for each in found if each.lanes == machine.hierarchy.subgroup > 1]
+    instructions = machine.products(main.out.buffer.dtype, a, b)
+    return [
+        instruction
+        for instruction in instructions
+        if instruction.lanes == machine.hierarchy.subgroup > 1
+    ]
 
 
 def _best(
     main: Compute, machine: Machine, products: list[Instruction], dims: Mapping[str, str]
 ) -> Instruction:
     """Of the largest ``products``, that which takes rows as they lie in memory."""
-    largest = [each for each in products if each.flops == products[0].flops]
-    return max(largest, key=lambda each: rows_in_place(main, Mma(each, dims, machine)))
+    largest = [product for product in products if product.flops == products[0].flops]
+    return max(
+        largest, key=lambda instruction: rows_in_place(main, Mma(instruction, dims, machine))
+    )
 
 
 def reduced_dim(

@@ -51,15 +51,15 @@ def mma_of(kernel: Kernel, machine: Machine, config: WorkgroupConfig) -> Mma | N
     rows = [d for d in config.tile.item if d != config.product.lanes]
     sizes = extents(main)
     dims = {"n": config.product.lanes, "m": rows[-1] if rows else "", "k": config.product.k}
-    for own, dim in dims.items():
-        needed = instruction.sizes[own]
-        has = config.reduction.step.get(dim, 1) if own == "k" else config.tile.item.get(dim, 1)
+    for letter, dim in dims.items():
+        needed = instruction.sizes[letter]
+        has = config.reduction.step.get(dim, 1) if letter == "k" else config.tile.item.get(dim, 1)
         if dim not in sizes or has % needed:
             raise ScheduleError(
-                f"{instruction.name} multiplies matrices of {needed} along {own}",
+                f"{instruction.name} multiplies matrices of {needed} along {letter}",
                 where=f"config {config!r}",
-                why=f"{own} is {dim or 'no dim'!r} here, of which "
-                + ("a step has" if own == "k" else "a subgroup's tile has")
+                why=f"{letter} is {dim or 'no dim'!r} here, of which "
+                + ("a step has" if letter == "k" else "a subgroup's tile has")
                 + f" {has}",
                 cure="choose `lanes` (n), two dims of `item` (m and n), and `k` with a `step`, all "
                 "multiples of the instruction's",
@@ -108,7 +108,7 @@ def rows_in_place(main: Compute, mma: Mma) -> int:
 def _role_of(main: Compute, mma: Mma, position: int) -> OperandForm | None:
     """Which of the instruction's operands one of the compute's is, by its dims."""
     steps = strides(main, main.operands[position].view)
-    used = {own for own, dim in mma.dims.items() if steps.get(dim, 0) != 0}
+    used = {name for name, dim in mma.dims.items() if steps.get(dim, 0) != 0}
     for role in mma.instruction.operands:
         rows = role.rows[0] if role.rows else None
         dims = {rows.along, rows.across} if rows is not None else set[str]()
@@ -139,12 +139,12 @@ def _neighbours(mma: Mma, role: OperandForm) -> str:
 def _turned(mma: Mma, role: OperandForm) -> bool:
     """Whether rows across those neighbours may be turned on the way to registers, or are taken as
     they lie in memory."""
-    return any(each.across == "k" for each in role.rows) or any(
-        each.lanes == mma.lanes
-        and each.loads
-        and each.out.dtype is role.dtype
-        and mma.dims[each.operands[0].steps[-1].dim] != _neighbours(mma, role)
-        for each in mma.machine.instructions
+    return any(row.across == "k" for row in role.rows) or any(
+        instruction.lanes == mma.lanes
+        and instruction.loads
+        and instruction.out.dtype is role.dtype
+        and mma.dims[instruction.operands[0].steps[-1].dim] != _neighbours(mma, role)
+        for instruction in mma.machine.instructions
     )
 
 
@@ -169,15 +169,15 @@ def in_fragments(s: KernelSchedule, mma: Mma, compute: str, *others: str) -> Han
     fragments: list[tuple[Handles, OperandForm]] = []
     for position, operand in enumerate(main.operands[:2]):
         name = operand.var.name
-        own = named_after(name, "fragment")
-        made = s.stage(compute, name, compute, shape="dims", space=Space.PRIVATE, name=own)
-        fragments.append((made, _role(main, mma, position)))
+        fragment = named_after(name, "fragment")
+        staged = s.stage(compute, name, compute, shape="dims", space=Space.PRIVATE, name=fragment)
+        fragments.append((staged, _role(main, mma, position)))
     # The result's first: with it, loads know which tiles there are.
     held_sums(s, mma, compute, *others)
-    for made, role in fragments:
-        _held(s, compute, made["buffer"], role, mma)
-    for made, _ in fragments:
-        _loaded(s, made["copy"], mma)
+    for staged, role in fragments:
+        _held(s, compute, staged["buffer"], role, mma)
+    for staged, _ in fragments:
+        _loaded(s, staged["copy"], mma)
     s.tensorize(compute, mma.instruction, mma.dims)
     return products
 
@@ -213,13 +213,17 @@ def _loaded(s: KernelSchedule, copy: str, mma: Mma) -> None:
     """A fragment is filled by an instruction that loads it from shared rows, or by its lanes."""
     fill = find_compute(s.kernel, copy)
     loads = [
-        each
-        for each in sorted(mma.machine.instructions, key=lambda each: -each.flops)
-        if each.lanes == mma.lanes and each.loads and each.out.dtype is fill.out.buffer.dtype
+        instruction
+        for instruction in sorted(
+            mma.machine.instructions, key=lambda instruction: -instruction.flops
+        )
+        if instruction.lanes == mma.lanes
+        and instruction.loads
+        and instruction.out.dtype is fill.out.buffer.dtype
     ]
     # The largest that fits.
     for load in loads:
-        dims = {own: mma.dims[own] for own in load.sizes}
+        dims = {letter: mma.dims[letter] for letter in load.sizes}
         if s.attempt(partial(s.tensorize, fill.name, load, dims)):
             return
     on_own_registers(s, mma, [fill.name])
@@ -230,14 +234,14 @@ def finished(s: KernelSchedule, root: str, mma: Mma) -> list[str]:
     lanes hold one matrix, and no operand is added up in memory. Gives the compute that does so."""
     store = find_compute(s.kernel, root)
     held = [o for o in store.operands if o.view.buffer.space is Space.PRIVATE]
-    fitting = [each for each in _stores(mma) if _fits(store, each, mma)]
+    fitting = [instruction for instruction in _stores(mma) if _fits(store, instruction, mma)]
     if store.combiner is not None or store.instruction or len(held) != 1 or not fitting:
         return []
     finish = s.stage_result(root, root)["finish"]
     stored = fitting[0].operands[0].name
     copies = [compute for compute in computes_in(s.kernel) if compute.name == root]
-    for made in dict.fromkeys(o.view.buffer.name for copy in copies for o in copy.operands):
-        s.hold(root, made, fitting[0], stored, _dims(fitting[0], mma))
+    for held_name in dict.fromkeys(o.view.buffer.name for copy in copies for o in copy.operands):
+        s.hold(root, held_name, fitting[0], stored, _dims(fitting[0], mma))
     return [finish]
 
 
@@ -247,26 +251,29 @@ def reads_rows(kernel: Kernel, root: str, mma: Mma) -> bool:
     store = find_compute(kernel, root)
     others = [o.view for o in store.operands if o.view.buffer.space is not Space.PRIVATE]
     apart = [strides(store, view) for view in others]
-    return any(all(each.get(mma.dims[own], 0) != 0 for own in ("m", "n")) for each in apart)
+    return any(all(steps.get(mma.dims[letter], 0) != 0 for letter in ("m", "n")) for steps in apart)
 
 
 def is_stored(kernel: Kernel, compute: str, mma: Mma) -> bool:
     """Whether `stored_as_matrices` has found an instruction for ``compute``."""
     name = find_compute(kernel, compute).instruction
-    return any(each.name == name for each in _stores(mma))
+    return any(store.name == name for store in _stores(mma))
 
 
 def stored_as_matrices(s: KernelSchedule, copies: Sequence[str], mma: Mma) -> None:
     """Those of the ``copies`` from registers to shared memory that are rows of whole matrices there
     are carried out by instructions."""
     for name in copies:
-        any(s.attempt(partial(s.tensorize, name, each, _dims(each, mma))) for each in _stores(mma))
+        any(
+            s.attempt(partial(s.tensorize, name, store, _dims(store, mma)))
+            for store in _stores(mma)
+        )
 
 
 def _stores(mma: Mma) -> list[Instruction]:
     """The instructions by which its subgroups store matrices, the largest first."""
     stores = (i for i in mma.machine.instructions if i.stores and i.lanes == mma.lanes)
-    return sorted(stores, key=lambda each: -each.flops)
+    return sorted(stores, key=lambda store: -store.flops)
 
 
 def _fits(store: Compute, instruction: Instruction, mma: Mma) -> bool:
@@ -275,9 +282,9 @@ def _fits(store: Compute, instruction: Instruction, mma: Mma) -> bool:
         return False
     sizes, dims = extents(store), _dims(instruction, mma)
     return all(
-        dim in sizes and sizes[dim] % instruction.sizes[own] == 0 for own, dim in dims.items()
+        dim in sizes and sizes[dim] % instruction.sizes[name] == 0 for name, dim in dims.items()
     )
 
 
 def _dims(instruction: Instruction, mma: Mma) -> dict[str, str]:
-    return {own: mma.dims[own] for own in instruction.sizes}
+    return {letter: mma.dims[letter] for letter in instruction.sizes}

@@ -54,7 +54,7 @@ def register_tiles(
     since tiles that leave tails are written several times over.
     """
     count = math.ceil(shape.sizes[lanes] / vector)
-    found: list[tuple[tuple[int, int, int], Tile]] = []
+    ranked: list[tuple[tuple[int, int, int], Tile]] = []
     for vectors in range(1, min(4, count) + 1):
         crowded = _panel(shape, lanes, vectors * vector) > 0.75 * machine.caches[1]
         for heights in _heights(shape, lanes, rows):
@@ -67,9 +67,9 @@ def register_tiles(
             cycles = tile.times * _sweep(count, vectors, tile.rows, shape.loaded(lanes))
             tails = [shape.sizes[d] % n > 0 for d, n in heights.items()] + [count % vectors > 0]
             code = 2 ** sum(tails) * tile.rows * vectors
-            found.append(((round(math.log(cycles) / 0.04), code, -vectors), tile))
-    found.sort(key=lambda pair: pair[0])
-    return [tile for _, tile in found] or [_tile(shape, rows, {}, 1, machine)]
+            ranked.append(((round(math.log(cycles) / 0.04), code, -vectors), tile))
+    ranked.sort(key=lambda pair: pair[0])
+    return [tile for _, tile in ranked] or [_tile(shape, rows, {}, 1, machine)]
 
 
 def _shared(
@@ -180,8 +180,8 @@ def estimate(
     limits = {"memory": (shape.bytes_a + shape.bytes_b + shape.bytes_c) / core.memory}
     for number, width in _widths(math.ceil(shape.sizes[lanes] / vector), tile.vectors):
         cycles = _tile_cycles_by_limit(width, tile.rows, shape.loaded(lanes))
-        for name, each in zip(_LIMITS, cycles, strict=True):
-            limits[name] = limits.get(name, 0.0) + number * each * seconds
+        for name, cycle in zip(_LIMITS, cycles, strict=True):
+            limits[name] = limits.get(name, 0.0) + number * cycle * seconds
     return Estimate(limits, tile.rows * tile.vectors)
 
 

@@ -45,7 +45,7 @@ class Nest:
     @property
     def dims(self) -> dict[str, list[str]]:
         """The shared dims of each compute."""
-        return {c.name: [each[n] for each in self.levels] for n, c in enumerate(self.computes)}
+        return {c.name: [level[n] for level in self.levels] for n, c in enumerate(self.computes)}
 
     def pieces(self, columns: int) -> int:
         """How many tiles there are, of rows, or of so many columns."""
@@ -57,7 +57,7 @@ class Nest:
     @property
     def extents(self) -> tuple[int, ...]:
         """How long the levels are."""
-        return tuple(extents(self.computes[0])[each[0]] for each in self.levels)
+        return tuple(extents(self.computes[0])[level[0]] for level in self.levels)
 
     @property
     def again(self) -> tuple[int, ...]:
@@ -101,26 +101,26 @@ def nests(computes: Sequence[Compute], columns: int, parts: int) -> list[Nest]:
         levels = shared_dims(computes, same, members)
         return _ordered(Nest(tuple(computes[n] for n in members), tuple(map(tuple, levels))))
 
-    found: list[Nest] = []
+    levels_of: list[Nest] = []
     last: list[int] = []
     for n in range(len(computes)):
         alone = nest([n])
-        if found:
+        if levels_of:
             joined = nest([*last, n])
-            most = max(found[-1].pieces(columns), alone.pieces(columns))
+            most = max(levels_of[-1].pieces(columns), alone.pieces(columns))
             if joined.levels and joined.pieces(columns) >= min(parts, most):
                 last.append(n)
-                found[-1] = joined
+                levels_of[-1] = joined
                 continue
-        found.append(alone)
+        levels_of.append(alone)
         last = [n]
-    return found
+    return levels_of
 
 
 def _ordered(nest: Nest) -> Nest:
     """``nest`` with the levels in the order of memory, the longest steps outside."""
     place, steps = _largest(nest)
-    levels = sorted(nest.levels, key=lambda each: -(steps[each[place]] or 0))
+    levels = sorted(nest.levels, key=lambda level: -(steps[level[place]] or 0))
     return Nest(nest.computes, tuple(levels))
 
 
@@ -184,31 +184,33 @@ def reduced_together(nest: Nest, config: ReductionConfig, machine: Machine) -> T
     again would fill too much of the first cache, threads would have too few tiles, or vectors side
     by side gain nothing. Of rows whose
     length a call passes, as many as may be: what short ones take is what there is to save."""
-    found = [each for each in nest.computes if reduced_run(each, config.vector) is not None]
-    if machine.core.chains == 1 or not found:
+    computes = [
+        compute for compute in nest.computes if reduced_run(compute, config.vector) is not None
+    ]
+    if machine.core.chains == 1 or not computes:
         return ALONE
     rows = max(1, prod(nest.extents))
     again = max(map(bytes_of, _read_again(nest)), default=0)
     room = machine.core.page if again >= machine.caches[-1] else _SHARE * machine.caches[0]
-    length = extents(found[0])[reduced_run(found[0], config.vector) or ""]
-    for side in _sides(found, config, machine):
+    length = extents(computes[0])[reduced_run(computes[0], config.vector) or ""]
+    for side in _sides(computes, config, machine):
         held = side * again // rows
         if nest.extents[nest.row] < side or rows // side < config.parts:
             continue
-        passed = _passed_lengths(found, config)
+        passed = _passed_lengths(computes, config)
         if held <= room or passed:
             most = int(room * length / max(1, held))
             return Together(side, dict.fromkeys(passed if again else (), most))
     return ALONE
 
 
-def _passed_lengths(found: Sequence[Compute], config: ReductionConfig) -> list[str]:
-    """The dims of ``found`` that are reduced along neighbours, and are as long as a call says."""
+def _passed_lengths(computes: Sequence[Compute], config: ReductionConfig) -> list[str]:
+    """The dims of ``computes`` that are reduced along neighbours, as long as a call says."""
     dims = {
         dim.var.name: None
-        for each in found
-        for dim in each.dims
-        if dim.var.name == reduced_run(each, config.vector) and not isinstance(dim.extent, Const)
+        for compute in computes
+        for dim in compute.dims
+        if dim.var.name == reduced_run(compute, config.vector) and not isinstance(dim.extent, Const)
     }
     return list(dims)
 
@@ -219,13 +221,13 @@ def from_memory(kernel: Kernel, nest: Nest, machine: Machine) -> list[str]:
     one have to stay near."""
     if not machine.past_caches or kernel.scalars:
         return []
-    rows, given = prod(nest.extents), {p.buffer for p in kernel.arrays if p.access == "in"}
+    rows, buffers = prod(nest.extents), {p.buffer for p in kernel.arrays if p.access == "in"}
     return [
-        each.name
-        for each in _read_again(nest)
-        if each in given
-        and bytes_of(each) >= machine.caches[-1]
-        and machine.core.page <= bytes_of(each) // rows <= machine.caches[1] // 4
+        buffer.name
+        for buffer in _read_again(nest)
+        if buffer in buffers
+        and bytes_of(buffer) >= machine.caches[-1]
+        and machine.core.page <= bytes_of(buffer) // rows <= machine.caches[1] // 4
     ]
 
 
@@ -234,8 +236,8 @@ def rows_in_one(s: KernelSchedule, config: ReductionConfig, machine: Machine) ->
     or fewer are left after those that are."""
 
     def together() -> float:
-        found = nests(computes_in(s.kernel), config.columns, config.parts)
-        return sum(_mean(each, config, machine) for each in found if each.levels)
+        chain = nests(computes_in(s.kernel), config.columns, config.parts)
+        return sum(_mean(nest, config, machine) for nest in chain if nest.levels)
 
     def whole() -> bool:
         before = together()
@@ -256,8 +258,8 @@ def row_of(compute: Compute, config: ReductionConfig, machine: Machine) -> str |
     or to a few, of other factors; None where it has one row."""
     kept = kept_dims(compute) & {dim.var.name for dim in compute.dims}
     steps = steps_of(compute, most_read(compute))
-    own = [name for name in kept if len(kept) == 1 or steps[name] != 0]
-    row = own[0] if len(own) == 1 else ""
+    contiguous = [name for name in kept if len(kept) == 1 or steps[name] != 0]
+    row = contiguous[0] if len(contiguous) == 1 else ""
     apart = all(steps_of(compute, view).get(row) for view in compute.outputs)
     sizes = known_sizes(compute)
     few = prod(sizes.get(name, _FACTORS + 1) for name in kept - {row}) <= _FACTORS
@@ -277,7 +279,7 @@ def widened_rows(
     rows at a time: what is loaded of either serves all of the other. Gives the names of computes on
     those sums, which are registers then."""
     length = extents(compute)
-    before = {each.name for each in computes_in(s.kernel)} - {compute.name}
+    before = {stmt.name for stmt in computes_in(s.kernel)} - {compute.name}
     factors = prod(length[name] for name in kept_dims(compute) & length.keys() - {row})
     # As a power of 2, so that squares have whole ones.
     together = 1 << (SUMS // factors).bit_length() - 1 if factors > 1 else 1
@@ -289,8 +291,10 @@ def widened_rows(
     for view in late:
         s.lay_out(view.buffer.name, since=across)
     place = next(n for n, index in enumerate(late[0].index) if index is var(row))
-    made = [each for each in computes_in(s.kernel) if each.name not in {across, *before}]
-    rows = {each.name: row if row in known_sizes(each) else _at(each, place) for each in made}
+    computes = [
+        sums_of for sums_of in computes_in(s.kernel) if sums_of.name not in {across, *before}
+    ]
+    rows = {part.name: row if row in known_sizes(part) else _at(part, place) for part in computes}
     in_common_loops(s, {name: [dim] for name, dim in rows.items()}, [together])
     _across(s, across, row, machine)
     if factors == 1:
@@ -301,11 +305,11 @@ def widened_rows(
 
 def _in_steps(s: KernelSchedule, name: str, vector: int) -> None:
     """The compute, whose sums are registers, step by step of what it reduces."""
-    found = find_compute(s.kernel, name)
-    kept = kept_dims(found)
-    names = [dim.var.name for dim in found.dims]
-    sums = [each for each in names if each in kept]
-    order = [*(each for each in names if each not in kept), *sums]
+    compute = find_compute(s.kernel, name)
+    kept = kept_dims(compute)
+    names = [dim.var.name for dim in compute.dims]
+    sums = [name_ for name_ in names if name_ in kept]
+    order = [*(name_ for name_ in names if name_ not in kept), *sums]
     s.lower_computes([name], vector=sums[-1], lanes=vector, order=order, unroll=sums)
 
 
@@ -319,20 +323,20 @@ def _at(copy: Compute, place: int) -> str:
 def _across(s: KernelSchedule, compute: str, row: str, machine: Machine) -> None:
     """``compute``, which combines lanes of several rows, on vectors of rows; some lanes side by
     side."""
-    found = find_compute(s.kernel, compute)
-    side = known_sizes(found)[row]
-    others = kept_dims(found) & known_sizes(found).keys() - {row}
-    (lane,) = known_sizes(found).keys() - {row, *others}
+    widened = find_compute(s.kernel, compute)
+    side = known_sizes(widened)[row]
+    others = kept_dims(widened) & known_sizes(widened).keys() - {row}
+    (lane,) = known_sizes(widened).keys() - {row, *others}
     if others:
         s.tile(compute, dict.fromkeys(sorted(others), 1))
-        found = find_compute(s.kernel, compute)
-    turns = {o.var.name: machine.transposes(o.view.buffer.dtype)[side] for o in found.operands}
+        widened = find_compute(s.kernel, compute)
+    turns = {o.var.name: machine.transposes(o.view.buffer.dtype)[side] for o in widened.operands}
     s.tile(compute, {lane: side})
     operands_transposed(s, compute, Transposition(turns, row, lane, side, row))
     chain = fresh(named_after(lane, "chain"), taken_names(s.kernel))
     before = buffers_allocated(s.kernel.body)
     parts = s.rfactor(compute, lane, max(1, side // _CHAIN), chain)
-    for name in sorted(each.name for each in buffers_allocated(s.kernel.body) - before):
+    for name in sorted(buffer.name for buffer in buffers_allocated(s.kernel.body) - before):
         s.lay_out(name, space=Space.PRIVATE)
     s.lower_computes(
         [parts["begin"], compute, parts["combine"]],
@@ -346,14 +350,16 @@ def _across(s: KernelSchedule, compute: str, row: str, machine: Machine) -> None
 def _read_again(nest: Nest) -> list[Buffer]:
     """What several computes of ``nest`` reach."""
     reached = Counter(
-        buffer for each in nest.computes for buffer in {view.buffer for view in views_of(each)}
+        buffer
+        for compute in nest.computes
+        for buffer in {view.buffer for view in views_of(compute)}
     )
     return [buffer for buffer, times in reached.items() if times > 1]
 
 
-def _sides(found: Iterable[Compute], config: ReductionConfig, machine: Machine) -> list[int]:
+def _sides(computes: Iterable[Compute], config: ReductionConfig, machine: Machine) -> list[int]:
     """How long the sides of squares may be that are transposed, of all results, the longest first:
     as vectors are whole ones."""
-    types = [view.buffer.dtype for each in found for view in each.outputs]
-    sides = set.intersection(*(set(machine.transposes(each)) for each in types))
+    types = [view.buffer.dtype for compute in computes for view in compute.outputs]
+    sides = set.intersection(*(set(machine.transposes(dtype)) for dtype in types))
     return sorted((side for side in sides if config.vector % side == 0), reverse=True)

@@ -59,7 +59,9 @@ _MOST_LANES = 64
 def default_config(kernel: Kernel, machine: Machine) -> PlainConfig:
     """Vectors of the machine's size for the widest type, for those of 4 bytes if all are narrower
     and something is computed. Work-items that are faster one by one have no vectors."""
-    widest = moved_bytes(kernel, machine) or max((4, *(each.dtype.bytes for each in kernel.arrays)))
+    widest = moved_bytes(kernel, machine) or max(
+        (4, *(array.dtype.bytes for array in kernel.arrays))
+    )
     vector = max(1, machine.vector_bytes // widest)
     if vector > 1 and _items_as_lanes(kernel, machine) and not any(computes_in(kernel)):
         vector = predicted_width(kernel, machine, vector)
@@ -80,7 +82,7 @@ class Plain(Recipe[PlainConfig]):
 
     def choices(self, start: Start, machine: Machine) -> tuple[Choice, ...]:
         default, *others = self.space(start, machine)
-        widths = (1, *vectors_around(default.vector, machine), *(each.vector for each in others))
+        widths = (1, *vectors_around(default.vector, machine), *(other.vector for other in others))
         return around(default, vector=widths)
 
     def schedule(self, s: KernelSchedule, machine: Machine, config: PlainConfig) -> None:
@@ -90,12 +92,12 @@ class Plain(Recipe[PlainConfig]):
         s.mark("opened")
         if _items_as_lanes(s.kernel, machine):
             whole = joinable(s.kernel)
-            apart = [each.name for each in computes_in(s.kernel) if each.name not in whole]
+            apart = [compute.name for compute in computes_in(s.kernel) if compute.name not in whole]
             s.log.notes += [f"{name}: by each work-item for itself" for name in apart]
             s.lower_computes(apart)
             s.mark("lowered")
-            for name, made in stages(s.kernel, config.vector, machine.vector_bytes):
-                s.begin_anew(made)
+            for name, kernel in stages(s.kernel, config.vector, machine.vector_bytes):
+                s.begin_anew(kernel)
                 s.mark(name)
             multiplied(s, machine)
             s.mark("multiplied")
@@ -203,8 +205,8 @@ def _divided(
     along a dim that results have as it is, the longest one, each piece comes by all points."""
     length = known_sizes(compute)
     meeting = frozenset[Var]().union(*(loading(compute, view) for view in compute.outputs))
-    known = len(length) == len(compute.dims) > 0
-    if compute.is_ordered or not known or compute.dims[0].var not in meeting:
+    sized = len(length) == len(compute.dims) > 0
+    if compute.is_ordered or not sized or compute.dims[0].var not in meeting:
         return
     apart = [
         d.var.name
@@ -232,7 +234,7 @@ def _inside(compute: Compute, machine: Machine) -> list[str]:
         meeting = meeting.union(*(loading(compute, view) for view in compute.outputs))
 
     def is_reduced(dim: Dim) -> bool:
-        return dim.var in meeting or not all(dim.var in each for each in kept)
+        return dim.var in meeting or not all(dim.var in variables_met for variables_met in kept)
 
     reduced = [dim for dim in compute.dims if not dim.ordered and is_reduced(dim)]
     return [d.var.name for d in (*reduced, *(d for d in compute.dims if d.ordered))]

@@ -94,9 +94,9 @@ def pack_before(
     factor = find_compute(s.kernel, MAIN).operands[1].view.buffer
 
     def hoist() -> None:
-        made = s.stage(MAIN, "b", shape="dims", space=Space.GLOBAL, layout=layout, cast=cast)
+        staged = s.stage(MAIN, "b", shape="dims", space=Space.GLOBAL, layout=layout, cast=cast)
         computed_in_copies(s, factor)
-        s.hoist_pack(made["buffer"])
+        s.hoist_pack(staged["buffer"])
 
     if s.attempt(hoist):
         (pack,) = s.packs.values()

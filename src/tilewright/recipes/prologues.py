@@ -19,19 +19,19 @@ from tilewright.schedule.schedule import KernelSchedule
 
 def prologues(kernel: Kernel, factor: Buffer) -> list[Compute]:
     """The computes that make ``factor``, the last of them first; none where it is an argument."""
-    made = {
+    makers = {
         stmt.out.buffer: stmt
         for stmt in walk_stmts(kernel.body)
         if isinstance(stmt, Compute) and len(stmt.outputs) == 1
     }
-    found: list[Compute] = []
+    computes: list[Compute] = []
     left = [factor]
     for held in left:
-        compute = made.get(held)
-        if compute is not None and compute not in found:
-            found.append(compute)
+        compute = makers.get(held)
+        if compute is not None and compute not in computes:
+            computes.append(compute)
             left += [operand.view.buffer for operand in compute.operands]
-    return found
+    return computes
 
 
 def has_prologue(kernel: Kernel, position: int) -> bool:
@@ -44,10 +44,10 @@ def made_of(kernel: Kernel, position: int) -> frozenset[str]:
     """The names of the arguments of which the factor at ``position`` is made: its own, without a
     prologue."""
     factor = find_compute(kernel, MAIN).operands[position].view.buffer
-    found = prologues(kernel, factor)
-    made = {compute.out.buffer for compute in found}
-    read = {operand.view.buffer for compute in found for operand in compute.operands}
-    return frozenset(buffer.name for buffer in (read | {factor}) - made)
+    computes = prologues(kernel, factor)
+    buffers = {compute.out.buffer for compute in computes}
+    read = {operand.view.buffer for compute in computes for operand in compute.operands}
+    return frozenset(buffer.name for buffer in (read | {factor}) - buffers)
 
 
 def packable(kernel: Kernel, prepack: str | None) -> bool:
@@ -73,16 +73,16 @@ def with_prologues(s: KernelSchedule) -> None:
 def are_made(kernel: Kernel) -> bool:
     """Whether the kernel makes a factor, copied or not."""
     factors = [operand.view.buffer for operand in find_compute(kernel, MAIN).operands[:2]]
-    found = [compute for factor in factors for compute in prologues(kernel, factor)]
-    return any(compute.out.buffer.space is Space.GLOBAL for compute in found)
+    computes = [compute for factor in factors for compute in prologues(kernel, factor)]
+    return any(compute.out.buffer.space is Space.GLOBAL for compute in computes)
 
 
 def copies_of_factors(kernel: Kernel) -> list[Compute]:
     """The computes at the kernel's top that make factors."""
     factors = [operand.view.buffer for operand in find_compute(kernel, MAIN).operands[:2]]
-    found = [compute for factor in factors for compute in prologues(kernel, factor)]
+    computes = [compute for factor in factors for compute in prologues(kernel, factor)]
     top = sequence(kernel.body)
-    return [each for each in found if each in top]
+    return [compute for compute in computes if compute in top]
 
 
 def is_computed(compute: Compute) -> bool:
@@ -112,7 +112,7 @@ def without_producers(s: KernelSchedule, again: bool = False) -> None:
 
 def _worth(kernel: Kernel, compute: Compute, again: bool) -> bool:
     """Whether computing it where it is read costs no more than memory would."""
-    own = _points(compute)
+    points = _points(compute)
     reads = sum(
         _points(stmt)
         for stmt in walk_stmts(kernel.body)
@@ -120,7 +120,7 @@ def _worth(kernel: Kernel, compute: Compute, again: bool) -> bool:
         for operand in stmt.operands
         if operand.view.buffer is _held(compute)
     )
-    return reads <= own or (reads <= _AGAIN * own and (again or _is_cheap(compute)))
+    return reads <= points or (reads <= _AGAIN * points and (again or _is_cheap(compute)))
 
 
 def _held(compute: Compute) -> Buffer:

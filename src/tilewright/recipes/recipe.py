@@ -107,11 +107,11 @@ class Recipe(ABC, Generic[C]):
             yield from (Candidate(config, None) for config in configs)
             return
         times = [self.predict(start, machine, config) for config in configs]
-        made = [
+        result = [
             Candidate(config, Seconds(time) if isinstance(time, int | float) else time)
             for config, time in zip(configs, times, strict=True)
         ]
-        yield from sorted(made, key=lambda c: c.prediction.seconds if c.prediction else -1.0)
+        yield from sorted(result, key=lambda c: c.prediction.seconds if c.prediction else -1.0)
 
     @property
     def has_model(self) -> bool:
@@ -140,8 +140,10 @@ class Recipe(ABC, Generic[C]):
     def considered(self, start: Start, machine: Machine, config: C) -> list[AnyCandidate]:
         """``config``, and all else that it was chosen from."""
         tried = list(self.candidates(start, machine)) if self.matches(start, machine) else []
-        chosen = [each for each in tried if each.config == config] or [Candidate(config, None)]
-        return [*chosen, *(each for each in tried if each.config != config)]
+        chosen = [candidate for candidate in tried if candidate.config == config] or [
+            Candidate(config, None)
+        ]
+        return [*chosen, *(candidate for candidate in tried if candidate.config != config)]
 
     def carried_out(self, start: Start, machine: Machine, config: Any) -> KernelSchedule:
         """The schedule that ``config`` gives. Raises `ScheduleError` where it is not legal."""
@@ -178,7 +180,7 @@ class RankedRecipe(ContractionRecipe[C]):
         """The best first, worked out as far as somebody asks."""
 
     def space(self, start: Start, machine: Machine) -> Iterator[C]:
-        return (each.config for each in self.candidates(start, machine))
+        return (candidate.config for candidate in self.candidates(start, machine))
 
 
 def is_contraction(kernel: Kernel) -> bool:
@@ -197,14 +199,17 @@ def table(candidates: Sequence[AnyCandidate]) -> list[str]:
     """Lines that say of each candidate what it is, the microseconds that it is predicted to take,
     what limits it, and what else the model says."""
     columns = dict.fromkeys(
-        name for each in candidates if each.prediction for name in each.prediction.details
+        name
+        for candidate in candidates
+        if candidate.prediction
+        for name in candidate.prediction.details
     )
     rows = [["config", "us", "limit", *columns]]
-    for each in candidates:
-        found = each.prediction
+    for candidate in candidates:
+        prediction = candidate.prediction
         cells = ["", "no model", *("" for _ in columns)]
-        if found is not None:
-            cells = [f"{found.seconds * 1e6:.1f}", found.limit]
-            cells += [found.details.get(name, "") for name in columns]
-        rows.append([each.config.short(), *cells])
+        if prediction is not None:
+            cells = [f"{prediction.seconds * 1e6:.1f}", prediction.limit]
+            cells += [prediction.details.get(name, "") for name in columns]
+        rows.append([candidate.config.short(), *cells])
     return aligned(rows, right=range(1, len(rows[0])))

@@ -40,9 +40,9 @@ def in_memory(s: KernelSchedule, machine: Machine) -> None:
     """``kernel`` with what its computes hand on in memory that all workers see."""
     common = machine.workers.common
     held = [stmt.buffer for stmt in walk_stmts(s.kernel.body) if isinstance(stmt, Allocate)]
-    for each in held:
-        if each.space is Space.PRIVATE and common is not Space.PRIVATE:
-            s.lay_out(each.name, space=common)
+    for buffer in held:
+        if buffer.space is Space.PRIVATE and common is not Space.PRIVATE:
+            s.lay_out(buffer.name, space=common)
 
 
 def divided(s: KernelSchedule, compute: Compute, config: ReductionConfig) -> None:
@@ -69,7 +69,7 @@ def divided(s: KernelSchedule, compute: Compute, config: ReductionConfig) -> Non
     wanted = -(-config.parts // results)
     name = fresh("piece", taken_names(s.kernel))
     if passed:
-        along = next(each for each in outward if each in passed)
+        along = next(dim for dim in outward if dim in passed)
         together = multiple[along]
         least = max(together, _PART * length[along] // prod(length.values()))
         s.rfactor(compute.name, along, wanted, name, multiple=together, least=least)
@@ -97,11 +97,16 @@ def _greatest(kernel: Kernel, dim: Dim) -> int:
 
 def whole_dims(kernel: Kernel) -> bool:
     """Whether something is reduced, and whatever is, along all of what it reads."""
-    found = [compute for compute in computes_in(kernel) if reduces(compute)]
+    computes = [compute for compute in computes_in(kernel) if reduces(compute)]
     lengths = [
-        n for each in found for name, n in extents(each).items() if name not in kept_dims(each)
+        n
+        for compute in computes
+        for name, n in extents(compute).items()
+        if name not in kept_dims(compute)
     ]
-    views = [(operand.view, extents(each)) for each in found for operand in each.operands]
+    views = [
+        (operand.view, extents(compute)) for compute in computes for operand in compute.operands
+    ]
     plain = all(_counts(index, sizes) for view, sizes in views for index in view.index)
     return plain and max(lengths, default=1) > 1 and all(view.mask is None for view, _ in views)
 
@@ -142,7 +147,7 @@ def contiguous_dim(compute: Compute) -> str | None:
     view = compute.outputs[0]
     steps = steps_of(compute, view)
     near = [d.var.name for d in compute.dims if steps[d.var.name] == 1 and not d.ordered]
-    kept = [n for n in near if all(_keeps(compute, each, n) for each in compute.outputs)]
+    kept = [n for n in near if all(_keeps(compute, output, n) for output in compute.outputs)]
     return kept[0] if kept else None
 
 

@@ -91,11 +91,11 @@ _WIDEST = 4
 def by_bits(s: KernelSchedule, name: str) -> None:
     """The minima or maxima of the compute ``name`` by their bits, if it has any and that takes
     less."""
-    found = [each for each in computes_in(s.kernel) if each.name == name]
+    computes = [compute for compute in computes_in(s.kernel) if compute.name == name]
     # Of a tile and a shorter one, the former says what pays.
-    if not all(map(_has_order, found)) or not any(map(_is_known, found)):
+    if not all(map(_has_order, computes)) or not any(map(_is_known, computes)):
         return
-    if max(map(_points, found), default=0) >= _WORTH:
+    if max(map(_points, computes), default=0) >= _WORTH:
         s.compare_bits(name)
         s.mark(f"bits {name}")
 
@@ -146,7 +146,7 @@ def scanned(compute: Compute) -> str | None:
     if abs(strides(compute, compute.outputs[0])[along] or 0) != 1 or not previous(compute, along):
         return None
     rows = (dim.extent for dim in compute.dims if not dim.ordered)
-    return along if all(isinstance(each, Const) for each in rows) else None
+    return along if all(isinstance(row, Const) for row in rows) else None
 
 
 def rows_together(nest: Nest, config: ReductionConfig, machine: Machine) -> int:
@@ -183,10 +183,10 @@ def divided_scan(s: KernelSchedule, compute: Compute, config: ReductionConfig) -
     parts = size // max(_SHORTEST, -(-size * rows // (config.parts * config.items)))
     if parts < _FEWEST:
         return
-    before = {each.name for each in computes_in(s.kernel)}
+    before = {stmt.name for stmt in computes_in(s.kernel)}
     name = fresh("part", taken_names(s.kernel))
     s.divide_scan(compute.name, along[0].var.name, parts, name)
     s.mark(f"divided {compute.name}")
-    for each in computes_in(s.kernel):
-        if each.name not in before:
-            divided_scan(s, each, config)
+    for part in computes_in(s.kernel):
+        if part.name not in before:
+            divided_scan(s, part, config)

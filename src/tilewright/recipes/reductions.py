@@ -69,8 +69,8 @@ _FEW = (256, 512)
 
 def _contracts(compute: Compute) -> bool:
     """Whether it sums up products of rows and columns, which want tiles in registers."""
-    found = with_operands(compute) if len(compute.outputs) == 1 else None
-    return found is not None and {Role.M, Role.N, Role.K} <= set(roles(found).values())
+    product = with_operands(compute) if len(compute.outputs) == 1 else None
+    return product is not None and {Role.M, Role.N, Role.K} <= set(roles(product).values())
 
 
 def _is_simple(compute: Compute) -> bool:
@@ -114,18 +114,18 @@ class Reductions(Recipe[ReductionConfig]):
         stmts = kernel.body.body if isinstance(kernel.body, Block) else (kernel.body,)
         if not all(isinstance(stmt, Allocate | Compute) for stmt in stmts):
             return False
-        found = [stmt for stmt in stmts if isinstance(stmt, Compute)]
-        names = {compute.name for compute in found}
-        if kernel.scalars and any(map(_contracts, found)):
+        computes = [stmt for stmt in stmts if isinstance(stmt, Compute)]
+        names = {compute.name for compute in computes}
+        if kernel.scalars and any(map(_contracts, computes)):
             return False
-        return len(names) == len(found) and all(map(_is_simple, found))
+        return len(names) == len(computes) and all(map(_is_simple, computes))
 
     def space(self, start: Start, machine: Machine) -> list[ReductionConfig]:
         """Vectors of the machine's size for the widest type, for the narrowest floats that it
         computes on if all are narrower, and enough of them to hide how long an operation takes;
         and, where no vector of that size fills what is contiguous, shorter ones."""
         kernel = start.kernel
-        floats = [each.dtype.bytes for each in kernel.arrays if each.dtype.is_float]
+        floats = [array.dtype.bytes for array in kernel.arrays if array.dtype.is_float]
         least = machine.narrowest if len(floats) == len(kernel.arrays) else 4
         widest = moved_bytes(kernel, machine) or max((least, *floats))
         lanes = max(1, machine.vector_bytes // widest)
@@ -137,7 +137,7 @@ class Reductions(Recipe[ReductionConfig]):
         widths = vectors_around(default.vector, machine)
         return around(
             default,
-            vector=[*widths, *(each.vector for each in others)],
+            vector=[*widths, *(other.vector for other in others)],
             copies=(1, 2, 4, 8),
             columns=(256, 512, 1024, 2048, 4096, 8192, 16384),
             rows=(1, 2, 4, 8, 16),
@@ -174,15 +174,15 @@ class Reductions(Recipe[ReductionConfig]):
                 loops = _loops(s.kernel, nest.computes[0].name)
                 if contiguous_level(nest) is None and loops:
                     tables = from_memory(s.kernel, nest, machine)
-                    ahead += [Rows(each, loops[-1], 1) for each in tables]
+                    ahead += [Rows(table, loops[-1], 1) for table in tables]
         in_rows, together, sums = set[str](), set[str](), set[str]()
         for compute in _by_name(s.kernel):
             along = reduced_run(compute, config.vector)
             row = row_of(compute, config, machine) if along is not None else None
             if along is not None and row is not None:
                 by_bits(s, compute.name)
-                found = find_compute(s.kernel, compute.name)
-                sums |= widened_rows(s, found, row, along, machine, config)
+                stmt = find_compute(s.kernel, compute.name)
+                sums |= widened_rows(s, stmt, row, along, machine, config)
                 together.add(compute.name)
                 s.mark(f"widened {compute.name}")
             elif along is not None:
@@ -198,10 +198,10 @@ class Reductions(Recipe[ReductionConfig]):
                 by_bits(s, compute.name)
                 in_rows.add(compute.name)
 
-        def unrolled(each: Compute) -> list[str]:
-            short = _short(each) if each.name in together - sums else []
-            most = SUMS if each.name in sums else config.copies
-            return [*_unrolled(each, config, most, each.name in in_rows), *short]
+        def unrolled(part: Compute) -> list[str]:
+            short = _short(part) if part.name in together - sums else []
+            most = SUMS if part.name in sums else config.copies
+            return [*_unrolled(part, config, most, part.name in in_rows), *short]
 
         lower_rest(s, config.vector, machine, unrolled, tails=True)
         s.mark("lowered")
@@ -229,10 +229,10 @@ def _turned(s: KernelSchedule, compute: Compute, machine: Machine) -> bool:
 
 def _by_name(kernel: Kernel) -> list[Compute]:
     """The computes, of those by one name (a tile and a shorter one) the first."""
-    found: dict[str, Compute] = {}
+    unique: dict[str, Compute] = {}
     for compute in computes_in(kernel):
-        found.setdefault(compute.name, compute)
-    return list(found.values())
+        unique.setdefault(compute.name, compute)
+    return list(unique.values())
 
 
 def _shared(s: KernelSchedule, nest: Nest, config: ReductionConfig, machine: Machine) -> None:
@@ -249,17 +249,17 @@ def _shared(s: KernelSchedule, nest: Nest, config: ReductionConfig, machine: Mac
             for n in nest.again:
                 sizes[n] = nest.extents[n]
     loops = in_common_loops(s, nest.dims, sizes, _large(s.kernel, nest, sizes))
-    known = known_sizes(nest.computes[0])
+    sized = known_sizes(nest.computes[0])
     for names, length, size in zip(nest.levels, nest.extents, sizes, strict=True):
-        passed = size > 1 and (together.longest or names[0] not in known)
+        passed = size > 1 and (together.longest or names[0] not in sized)
         if names[-1] in loops and (passed or (length % size and length > size)):
             # The last tile is shorter, and apart.
             s.partition(loops[names[-1]], longest=together.longest)
     if together.longest:
-        own = {each.name for each in buffers_allocated(s.kernel.body)}
-        handed_on = (view.buffer.name for each in nest.computes for view in each.outputs)
+        taken = {buffer.name for buffer in buffers_allocated(s.kernel.body)}
+        handed_on = (view.buffer.name for compute in nest.computes for view in compute.outputs)
         for name in dict.fromkeys(handed_on):
-            if name in own:
+            if name in taken:
                 s.lay_out(name, shrink=True)
     if together.rows > 1:
         _one_by_one(s, nest, sizes[nest.row])
@@ -268,17 +268,17 @@ def _shared(s: KernelSchedule, nest: Nest, config: ReductionConfig, machine: Mac
 def _one_by_one(s: KernelSchedule, nest: Nest, tile: int) -> None:
     """``kernel`` with the rows of ``nest`` behind its last whole tile one by one. Where masks end,
     other tiles may be apart, too: these stay whole."""
-    whole = {each.name for each in computes_in(s.kernel)}
-    s.name_apart([each.name for each in nest.computes])
-    apart = [each for each in computes_in(s.kernel) if each.name not in whole]
+    whole = {compute.name for compute in computes_in(s.kernel)}
+    s.name_apart([compute.name for compute in nest.computes])
+    apart = [compute for compute in computes_in(s.kernel) if compute.name not in whole]
     names = nest.levels[nest.row]
     for start in range(0, len(apart), len(names)):
         piece = zip(apart[start : start + len(names)], names, strict=True)
         # Of a single row, the computes have no dim any more.
         dims = {
-            each.name: [name]
-            for each, name in piece
-            if name in extents(each) and known_sizes(each).get(name) != tile
+            compute.name: [name]
+            for compute, name in piece
+            if name in extents(compute) and known_sizes(compute).get(name) != tile
         }
         if dims:
             in_common_loops(s, dims, [1])
@@ -289,9 +289,9 @@ def _columns(nest: Nest, along: int, config: ReductionConfig) -> int:
     that can be."""
     length = nest.extents[along]
     others = prod(nest.extents) // max(1, length)
-    known = nest.levels[along][0] in known_sizes(nest.computes[0])
-    least, most = (NARROWEST, config.columns) if known else _FEW
-    parts = config.parts if known else max(1, config.parts // 4)
+    sized = nest.levels[along][0] in known_sizes(nest.computes[0])
+    least, most = (NARROWEST, config.columns) if sized else _FEW
+    parts = config.parts if sized else max(1, config.parts // 4)
     wanted = max(least, min(most, length * others // parts))
     even = [n for n in range(wanted, wanted // 2, -1) if length % n == 0 and n % config.vector == 0]
     return even[0] if even else wanted // NARROWEST * NARROWEST
@@ -299,7 +299,7 @@ def _columns(nest: Nest, along: int, config: ReductionConfig) -> int:
 
 def _large(kernel: Kernel, nest: Nest, sizes: list[int]) -> list[str]:
     """The buffers whose tile is too large to be a thread's own."""
-    found: list[str] = []
+    names: list[str] = []
     for view in (view for compute in nest.computes for view in compute.outputs):
         if view.buffer.symbols:
             left = _greatest_tile(kernel, nest, sizes, view.buffer)
@@ -308,8 +308,8 @@ def _large(kernel: Kernel, nest: Nest, sizes: list[int]) -> list[str]:
             for length, size in zip(nest.extents, sizes, strict=True):
                 left = left // max(1, length) * min(size, length)
         if left is None or left > _KEPT:
-            found.append(view.buffer.name)
-    return found
+            names.append(view.buffer.name)
+    return names
 
 
 def _greatest_tile(kernel: Kernel, nest: Nest, sizes: list[int], held: Buffer) -> int | None:
@@ -318,9 +318,9 @@ def _greatest_tile(kernel: Kernel, nest: Nest, sizes: list[int], held: Buffer) -
     facts, tile = Facts.of(kernel), held.dtype.bytes
     extents = {dim.var.name: dim.extent for dim in nest.computes[0].dims}
     levels = list(zip([extents[level[0]] for level in nest.levels], sizes, strict=True))
-    for each in map(as_expr, held.sizes):
-        most = facts.bounds(each)[1]
-        shared = next((level for level in levels if level[0] is each), None)
+    for expr in map(as_expr, held.sizes):
+        most = facts.bounds(expr)[1]
+        shared = next((level for level in levels if level[0] is expr), None)
         if shared is not None:
             levels.remove(shared)
             most = shared[1] if most is None else min(most, shared[1])

@@ -142,8 +142,8 @@ def _shared_out(compute: Compute) -> str | None:
         return near
     kept = kept_dims(compute)
     sizes = {d.var.name: extents(compute)[d.var.name] for d in compute.dims if not d.ordered}
-    found = [name for name in sizes if name in kept and sizes[name] > 1]
-    return max(found, key=lambda name: sizes[name], default=None)
+    result = [name for name in sizes if name in kept and sizes[name] > 1]
+    return max(result, key=lambda name: sizes[name], default=None)
 
 
 def _large(nest: Nest, machine: Machine) -> list[str]:
@@ -152,12 +152,12 @@ def _large(nest: Nest, machine: Machine) -> list[str]:
     left = _shared(machine)
     rows = prod(nest.extents)
     sizes = {v.buffer.name: v.buffer.bytes // rows for c in nest.computes for v in c.outputs}
-    found: list[str] = []
+    names: list[str] = []
     for name, size in sorted(sizes.items(), key=lambda pair: pair[1]):
         left -= size
         if left < 0:
-            found.append(name)
-    return found
+            names.append(name)
+    return names
 
 
 def _lowered(s: KernelSchedule, machine: Machine, most: int) -> None:
@@ -182,6 +182,8 @@ def _as_in_memory(compute: Compute) -> list[Dim]:
     reaches elements of its own, the longest steps first: neighbouring work-items reach
     neighbours."""
     kept, views = kept_dims(compute), {view: steps_of(compute, view) for view in views_of(compute)}
-    own = [v for v, steps in views.items() if all(steps[name] for name in kept & steps.keys())]
-    steps = views[max(own or compute.outputs, key=lambda view: bytes_of(view.buffer))]
+    contiguous = [
+        v for v, steps in views.items() if all(steps[name] for name in kept & steps.keys())
+    ]
+    steps = views[max(contiguous or compute.outputs, key=lambda view: bytes_of(view.buffer))]
     return sorted(compute.dims, key=lambda dim: -(steps[dim.var.name] or 0))

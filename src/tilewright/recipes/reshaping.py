@@ -27,7 +27,7 @@ from tilewright.tensor.places import divides
 def fuse_neighbours(s: KernelSchedule) -> tuple[tuple[str, str, str], ...]:
     """Fuses neighbouring dims that can be one (positions of a 1x1 convolution, and the like), and
     gives them as (outer, inner, name)."""
-    found: list[tuple[str, str, str]] = []
+    splits: list[tuple[str, str, str]] = []
     changed = True
     while changed:
         changed = False
@@ -39,9 +39,9 @@ def fuse_neighbours(s: KernelSchedule) -> tuple[tuple[str, str, str], ...]:
             name = named_after(outer, inner)
             changed = s.attempt(partial(s.fuse_dims, [outer, inner], name))
             if changed:
-                found.append((outer, inner, name))
+                splits.append((outer, inner, name))
                 break
-    return tuple(found)
+    return tuple(splits)
 
 
 def fused(s: KernelSchedule, fuse: tuple[tuple[str, str, str], ...]) -> None:
@@ -53,13 +53,13 @@ def fused(s: KernelSchedule, fuse: tuple[tuple[str, str, str], ...]) -> None:
 def strided(main: Compute) -> tuple[tuple[str, int], ...]:
     """The innermost position whose neighbours belong to different taps, as where a stride divides:
     split by the stride, all positions of a remainder share theirs."""
-    found: list[tuple[str, int]] = []
+    digits: list[tuple[str, int]] = []
     for condition in conjuncts(main.operands[0].view.mask):
         for node in walk(condition):
             if isinstance(node, Binary) and node.op == "mod" and isinstance(node.b, Const):
                 names = {v.name for v in variables(node.a)} & set(roles(main).m)
-                found += [(name, int(node.b.value)) for name in names]
-    return tuple(sorted(found, key=lambda pair: roles(main).m.index(pair[0]))[-1:])
+                digits += [(name, int(node.b.value)) for name in names]
+    return tuple(sorted(digits, key=lambda pair: roles(main).m.index(pair[0]))[-1:])
 
 
 def halves(dim: str) -> tuple[str, str]:
@@ -133,7 +133,7 @@ def by_phase(s: KernelSchedule) -> bool:
     """Whether a mask asks for phases, and they can be told apart: then the points of each phase
     are, with the taps that they take."""
     main = find_compute(s.kernel, MAIN)
-    dims = list(dict.fromkeys(each.dim for each in congruences(main)))
+    dims = list(dict.fromkeys(congruence.dim for congruence in congruences(main)))
     if PHASE in extents(main):
         return False
     while dims:
@@ -152,7 +152,9 @@ def _apart(s: KernelSchedule, dims: list[str], decided: list[str]) -> bool:
     names: list[str] = []
     for dim in dims:
         main = find_compute(s.kernel, MAIN)
-        modulus = next((each.modulus for each in congruences(main) if each.dim == dim), None)
+        modulus = next(
+            (congruence.modulus for congruence in congruences(main) if congruence.dim == dim), None
+        )
         if modulus is None:
             decided.append(dim)
             return False

@@ -76,10 +76,10 @@ def extents(compute: Compute) -> dict[str, int]:
 
 def roles(compute: Compute) -> Roles:
     """The roles of the dims of a compute with the operands ``a`` and ``b`` first."""
-    found = roles_of(compute)
+    roles_here = roles_of(compute)
     return Roles(
         *(
-            tuple(name for name, role in found.items() if role is part)
+            tuple(name for name, role in roles_here.items() if role is part)
             for part in (Role.M, Role.N, Role.K, Role.BATCH)
         )
     )
@@ -87,8 +87,8 @@ def roles(compute: Compute) -> Roles:
 
 def taps_of(compute: Compute) -> list[str]:
     """The reduced dims that index a dim of A together with one of M: taps of a convolution."""
-    found = frozenset[str]().union(*(reduced for _, reduced in _windows(compute)))
-    return [dim for dim in roles(compute).k if dim in found]
+    in_windows = frozenset[str]().union(*(reduced for _, reduced in _windows(compute)))
+    return [dim for dim in roles(compute).k if dim in in_windows]
 
 
 def channels_of(compute: Compute) -> list[str]:
@@ -139,7 +139,7 @@ def _windows(compute: Compute) -> Iterator[tuple[set[str], set[str]]]:
 def known_sizes(compute: Compute) -> dict[str, int]:
     """How long the dims are that are numbers: they are as long in all tiles."""
     lengths = ((dim.var.name, dim.extent) for dim in compute.dims)
-    return {name: int(each.value) for name, each in lengths if isinstance(each, Const)}
+    return {name: int(size.value) for name, size in lengths if isinstance(size, Const)}
 
 
 def bytes_of(held: Buffer) -> int:
@@ -149,7 +149,7 @@ def bytes_of(held: Buffer) -> int:
 
 def steps_of(compute: Compute, view: View) -> dict[str, int | None]:
     """`strides`, where sizes are as usual."""
-    numbers = {each: const(usual(each)) for each in view.buffer.symbols}
+    numbers = {symbol: const(usual(symbol)) for symbol in view.buffer.symbols}
     return strides(compute, replace(view, buffer=substitute_buffer(view.buffer, numbers)))
 
 

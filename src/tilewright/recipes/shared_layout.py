@@ -165,20 +165,20 @@ def padding_between(
     An access is by a compute of its work-items, to a view, by so many elements along a dim at once;
     or by instructions on matrices. The padding is in whole such vectors, or rows of matrices.
     """
-    found: list[_Access] = []
+    reaches: list[_Access] = []
     for name, view, way in accesses:
         compute = find_compute(kernel, name)
         if isinstance(way, Mma):
-            found.append(_Rows(view, compute, way))
+            reaches.append(_Rows(view, compute, way))
         else:
             numbers = item_numbers(item_loops(kernel, name), hierarchy.subgroup)
-            found.append(_Access(view, compute, *way, numbers))
+            reaches.append(_Access(view, compute, *way, numbers))
     plain = accesses[0][1].buffer.layout
-    whole = max(access.run for access in found)
+    whole = max(access.run for access in reaches)
 
     def cost(padding: int) -> tuple[int, int]:
         layout = longer(plain, dim, padding)
-        turns = sum(each.times * int(each.turns(layout, hierarchy).sum()) for each in found)
+        turns = sum(access.times * int(access.turns(layout, hierarchy).sum()) for access in reaches)
         return turns, padding
 
     return min(range(0, _MOST + 1, whole), key=cost)
@@ -227,13 +227,13 @@ class _Access:
         self.size = view.buffer.dtype.bytes
         points = np.arange(_POINTS).reshape(-1, 1, 1)
         once = {dim: (elements // run, run), inner: (run, 1)}
-        known: dict[Var, Any] = {
+        values: dict[Var, Any] = {
             d.var: _steps(d, points, elements, *once.get(d.var.name, (1, elements)))
             for d in compute.dims
         }
-        known |= numbers
-        shape = (_POINTS, max((a.shape[1] for a in known.values()), default=1), elements)
-        self.index = [np.broadcast_to(values_of(index, known), shape) for index in view.index]
+        values |= numbers
+        shape = (_POINTS, max((a.shape[1] for a in values.values()), default=1), elements)
+        self.index = [np.broadcast_to(values_of(index, values), shape) for index in view.index]
         self.active = np.ones(shape, np.bool_)
 
     def turns(self, layout: Layout, hierarchy: Hierarchy) -> Any:
@@ -261,9 +261,9 @@ class _Rows(_Access):
             down: points * ROWS % sizes[down] + np.arange(ROWS).reshape(1, -1, 1),
             along: points * self.run % sizes[along] + np.arange(self.run).reshape(1, 1, -1),
         }
-        known = {d.var: places[d.var.name] for d in main.dims if d.var.name in places}
+        values = {d.var: places[d.var.name] for d in main.dims if d.var.name in places}
         shape = (_POINTS, ROWS, self.run)
-        self.index = [np.broadcast_to(values_of(index, known), shape) for index in view.index]
+        self.index = [np.broadcast_to(values_of(index, values), shape) for index in view.index]
 
     def turns(self, layout: Layout, hierarchy: Hierarchy) -> Any:
         words, active = matrix_rows(layout.place(self.index) * self.size, self.size)
@@ -279,11 +279,11 @@ def _steps(dim: Dim, points: Any, elements: int, count: int, run: int) -> Any:
 
 def item_numbers(items: Sequence[For], subgroup: int) -> dict[Var, Any]:
     """The numbers of the first work-items along each loop, as (1, lanes of a subgroup, 1)."""
-    known = [(i.var, int(i.extent.value)) for i in items if isinstance(i.extent, Const)]
-    count = min(subgroup, prod(extent for _, extent in known))
+    sized = [(i.var, int(i.extent.value)) for i in items if isinstance(i.extent, Const)]
+    count = min(subgroup, prod(extent for _, extent in sized))
     lane = np.arange(count).reshape(1, -1, 1)
     numbers: dict[Var, Any] = {}
-    for variable, extent in reversed(known):
+    for variable, extent in reversed(sized):
         numbers[variable] = lane % extent
         lane = lane // extent
     return numbers

@@ -35,26 +35,26 @@ def sliced(s: KernelSchedule, slices: Mapping[str, int], storage: tuple[str, ...
     ((dim, parts),) = slices.items()
     size = extents(find_compute(s.kernel, MAIN))[dim]
     s.pad(MAIN, {dim: ceil(size / parts) * parts})
-    made = s.rfactor(MAIN, dim, parts, counter(dim), private=True, storage=storage)
-    store: str = made["store"]
+    factored = s.rfactor(MAIN, dim, parts, counter(dim), private=True, storage=storage)
+    store: str = factored["store"]
     return store
 
 
 def in_slices(
-    config: ContractionConfig, shape: Shape, found: Estimate, machine: Machine
+    config: ContractionConfig, shape: Shape, estimate: Estimate, machine: Machine
 ) -> Iterator[tuple[ContractionConfig, Estimate]]:
     """``config`` in slices and as it is, with what they take, where slices take less."""
-    nests = _Nests(config, shape, found, machine)
+    nests = _Nests(config, shape, estimate, machine)
     whole = nests.estimate(1)
     if whole.seconds * _WORTH <= max(nests.busy().values()):
         return
     tried = [(dim, parts, nests.estimate(parts)) for dim, parts in nests.choices()]
-    least = min((each.seconds for _, _, each in tried), default=whole.seconds)
+    least = min((guess.seconds for _, _, guess in tried), default=whole.seconds)
     if least > whole.seconds * _WORTH:
         return
     # Of those that take as long, the most: they need the least of caches that others use, too.
-    near = [each for each in tried if each[2].seconds <= least * _NEAR]
-    dim, parts, best = max(near, key=lambda each: each[1])
+    near = [entry for entry in tried if entry[2].seconds <= least * _NEAR]
+    dim, parts, best = max(near, key=lambda entry: entry[1])
     yield replace(config, slices={dim: parts}), best
     yield config, whole
 
@@ -73,11 +73,11 @@ class _Nests:
         for dim in self.config.reduce_order:
             size, step = self.shape.sizes[dim], self.config.step.get(dim, 1)
             most = min(size // step, _MOST)
-            found = [n for n in range(2, most + 1) if size % n == 0]
-            whole = [n for n in found if size // n % step == 0]
+            divisors = [n for n in range(2, most + 1) if size % n == 0]
+            whole = [n for n in divisors if size // n % step == 0]
             # Otherwise the last slice is shorter.
-            powers = [2**n for n in range(1, most.bit_length())] if not found else []
-            for parts in whole or found or powers:
+            powers = [2**n for n in range(1, most.bit_length())] if not divisors else []
+            for parts in whole or divisors or powers:
                 yield dim, parts
 
     def estimate(self, parts: int) -> Estimate:
@@ -97,7 +97,7 @@ class _Nests:
         for level, name in enumerate(("second cache", "last cache")):
             far = self._far(parts, self.machine.caches[level])
             limits[name] = adding + sum(map(truediv, far, self._rates(level))) * idle / cores
-        if sum(each.bytes for each in self._factors(1)) > last:
+        if sum(factor.bytes for factor in self._factors(1)) > last:
             # One core may have all that memory delivers.
             limits["memory"] = adding + sum(self._far(parts, last)) / core.memory
         return replace(self.found, limits=limits)
@@ -113,8 +113,8 @@ class _Nests:
         """Bytes a second of each factor that a core reads from beyond a cache."""
         core = self.machine.core
         return [
-            (core.near if each.lies_together(self.config) else core.scattered)[level]
-            for each in self._factors(1)
+            (core.near if factor.lies_together(self.config) else core.scattered)[level]
+            for factor in self._factors(1)
         ]
 
     def _factors(self, parts: int) -> tuple[_Factor, _Factor]:
@@ -140,19 +140,19 @@ class _Nests:
         of one have read, nothing comes again as long as there is room for all."""
         room = _ROOM * cache
         factors = self._factors(parts)
-        moved = [each.lines(self.config, self.shape) for each in factors]
-        touched = [each.held(self.config, self.shape) for each in factors]
+        moved = [factor.lines(self.config, self.shape) for factor in factors]
+        touched = [factor.held(self.config, self.shape) for factor in factors]
         for dim in reversed(self.config.order):
             trips, fits = self._trips(dim), sum(touched) <= room
-            for place, each in enumerate(factors):
-                moves = each.steps.get(dim) != 0
+            for place, factor in enumerate(factors):
+                moves = factor.steps.get(dim) != 0
                 if moves or not fits:
                     moved[place] *= trips
                 if moves:
-                    touched[place] = min(each.bytes, touched[place] * trips)
+                    touched[place] = min(factor.bytes, touched[place] * trips)
             if sum(touched) <= room:
                 moved = [min(pair) for pair in zip(moved, touched, strict=True)]
-        return [parts * each for each in moved]
+        return [parts * bytes_moved for bytes_moved in moved]
 
 
 @dataclass(frozen=True)

@@ -161,7 +161,7 @@ class Branch:
             if free:
                 place = rng.choice(free)
                 name = self.choices[place].name
-                others = [each for each in self.values(place, wanted) if each != wanted[name]]
+                others = [other for other in self.values(place, wanted) if other != wanted[name]]
                 wanted[name] = rng.choice(others or [wanted[name]])
         return self.completed(wanted, rng) or config
 
@@ -279,15 +279,15 @@ class Space:
 
     def values(self, config: Config) -> dict[str, Any]:
         """The values of the choices by name, of a group with its number; with the recipe's name."""
-        found: dict[str, Any] = {}
+        result: dict[str, Any] = {}
         parts = self._parts(config)
         for place, (group, part) in enumerate(zip(self.groups, parts, strict=True)):
             start = f"{place}." if len(parts) > 1 else ""
             branch = group.branch_of(part)
-            found[f"{start}recipe"] = branch.recipe.name if branch is not None else ""
+            result[f"{start}recipe"] = branch.recipe.name if branch is not None else ""
             if branch is not None:
-                found.update({f"{start}{n}": v for n, v in branch.chosen(part).items()})
-        return found
+                result.update({f"{start}{n}": v for n, v in branch.chosen(part).items()})
+        return result
 
     def _products(self, parts: list[Config]) -> Iterator[Config]:
         if len(parts) == len(self.groups):

@@ -60,17 +60,17 @@ class Start:
 def starts(start: Start, cut: Cut) -> list[Start]:
     """What the schedule of each group starts from. An array that is constant may be packed by the
     one group that reads it."""
-    found: list[Start] = []
+    result: list[Start] = []
     for group in cut.groups:
         begun, kernel = None, group.kernel
         if group.contracts and cut.whole:
             begun = KernelSchedule(start.kernel)
             begun.as_contraction()
             kernel = begun.kernel
-        own = [name for name in start.constant if name in group.alone]
+        packable_names = [name for name in start.constant if name in group.alone]
         # (What is empty by promise has no sums.)
         if group.contracts and has_compute(kernel, MAIN):
-            own.sort(key=lambda name: name not in made_of(kernel, 1))
-        packable = next(iter(own), None)
-        found.append(Start(kernel, kernel, packable, structured=group.contracts, begun=begun))
-    return found
+            packable_names.sort(key=lambda name: name not in made_of(kernel, 1))
+        packable = next(iter(packable_names), None)
+        result.append(Start(kernel, kernel, packable, structured=group.contracts, begun=begun))
+    return result

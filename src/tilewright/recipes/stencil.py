@@ -62,18 +62,18 @@ def _along(main: Compute, config: StencilConfig) -> list[str]:
     """The reduced dims that are written out: taps along the item's dim, which read what the ones
     beside read; or the last one. Of all, there would be more loads under way than registers."""
     windows = _windows(main)
-    found = set[str]().union(*(windows.get(dim, ()) for dim in config.item))
-    return [dim for dim in roles(main).k if dim in found] or list(roles(main).k[-1:])
+    windowed = set[str]().union(*(windows.get(dim, ()) for dim in config.item))
+    return [dim for dim in roles(main).k if dim in windowed] or list(roles(main).k[-1:])
 
 
 def _windows(main: Compute) -> dict[str, set[str]]:
     """By the dims of the result along which taps move: these taps."""
-    taps, found = set(taps_of(main)), dict[str, set[str]]()
+    taps, reduced_by = set(taps_of(main)), dict[str, set[str]]()
     for index in main.operands[0].view.index:
         names = {v.name for v in variables(index)}
         for dim in names - taps if names & taps else ():
-            found.setdefault(dim, set()).update(names & taps)
-    return found
+            reduced_by.setdefault(dim, set()).update(names & taps)
+    return reduced_by
 
 
 def _vector(main: Compute, lanes: str) -> int:

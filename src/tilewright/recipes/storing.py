@@ -109,20 +109,20 @@ def choose_epilogue_tile(
     the result. As much of a tile goes
     through at a time as takes half of that, so that about as many workgroups fit as before.
     """
-    found = mma_of(tiles, machine, config)
+    mma = mma_of(tiles, machine, config)
     alone = KernelSchedule(excerpt(tiles, root), machine)
-    if found is not None:
-        held_result(alone, root, _held(alone.kernel, root)[0].name, found)
+    if mma is not None:
+        held_result(alone, root, _held(alone.kernel, root)[0].name, mma)
     trial = alone.fork()
-    _finished(trial, root, found)
+    _finished(trial, root, mma)
     held = _held(trial.kernel, root)
-    ways = _Ways(alone, machine, config, root, found)
+    ways = _Ways(alone, machine, config, root, mma)
     room = ways.hierarchy.shared - taken
     rows = next((d for d in config.tile.item if d != config.product.lanes), config.product.lanes)
     group = math.prod(config.tile.group.values())
     row = sum(b.dtype.bytes for b in held) * group // config.tile.item[rows]
     # Of each tile of an instruction, all lanes hold as much.
-    least = 1 if found is None else found.instruction.sizes["m"]
+    least = 1 if mma is None else mma.instruction.sizes["m"]
     most = max(least, min(taken // 2, room) // row)
     pieces = [n for n in range(least, most + 1, least) if config.tile.item[rows] % n == 0]
     direct = ways.direct()
@@ -130,7 +130,7 @@ def choose_epilogue_tile(
         return config
     config = replace(config, storing=Storing({rows: max(pieces)}))
     staged = alone.fork()
-    staged_epilogue(staged, machine, config, root, found)
+    staged_epilogue(staged, machine, config, root, mma)
     store = find_compute(staged.kernel, root)
     run = run_of_item(store), config.staging.vector
     together = coalescing(staged.kernel, store, ways.hierarchy, run)
@@ -205,8 +205,8 @@ class _Ways:
         if self.mma is not None:
             dim = compute.dims[-1].var.name
             return dim, _size(compute, dim)
-        (own, *_) = (o.view.buffer for o in compute.operands if _is_own(o.view.buffer))
-        return self.config.product.lanes, self.machine.lanes(own.dtype)
+        (buffer, *_) = (o.view.buffer for o in compute.operands if _is_own(o.view.buffer))
+        return self.config.product.lanes, self.machine.lanes(buffer.dtype)
 
 
 def _held(kernel: Kernel, root: str) -> list[Buffer]:
@@ -259,5 +259,5 @@ def coalescing(
 
 def _size(compute: Compute, name: str) -> int:
     """The extent of the dim called ``name``: 1 if there is none."""
-    found = [d.extent for d in compute.dims if d.var.name == name]
-    return int(found[0].value) if found and isinstance(found[0], Const) else 1
+    exprs = [d.extent for d in compute.dims if d.var.name == name]
+    return int(exprs[0].value) if exprs and isinstance(exprs[0], Const) else 1

@@ -64,10 +64,10 @@ class Tiled(Recipe[TiledConfig]):
         sizes = extents(computes_in(kernel)[-1])
         tiles = list(_tiles({name: sizes[name] for name in _dims(kernel)}))
         first = bisect_left(tiles, -room, key=lambda tile: -(_held(kernel, tile) or 0))
-        found = [
+        tiled_configs = [
             TiledConfig(tile) for tile in tiles[first:] if _pieces(tile, sizes) >= machine.cores
         ]
-        return found[:_TRIED]
+        return tiled_configs[:_TRIED]
 
     def schedule(self, s: KernelSchedule, machine: Machine, config: TiledConfig) -> None:
         """Carries ``config`` out."""
@@ -96,8 +96,8 @@ def handed_on(kernel: Kernel) -> int:
     if kernel.scalars or not are_known(kernel) or is_chain(kernel):
         return 0
     allocated, items = flow(kernel)
-    several = sum(bool(points(each)) for each in items) > 1
-    plain = all(isinstance(each.stmt, Compute) for each in items)
+    several = sum(bool(points(item)) for item in items) > 1
+    plain = all(isinstance(item.stmt, Compute) for item in items)
     return sum(map(bytes_of, allocated)) if several and plain else 0
 
 
@@ -110,8 +110,8 @@ def _dims(kernel: Kernel) -> list[str]:
     """The dims of the last compute along which there are tiles, as the result lies in memory,
     without the innermost, which vectors need."""
     last = computes_in(kernel)[-1]
-    own = {each.name for each in index_variables(last.out)}
-    kept = [name for name in memory_order(last) if name in own and extents(last)[name] > 1][:-1]
+    varying = {index_variable.name for index_variable in index_variables(last.out)}
+    kept = [name for name in memory_order(last) if name in varying and extents(last)[name] > 1][:-1]
     return [name for name in kept if _held(kernel, {name: 1}) is not None]
 
 
@@ -135,9 +135,9 @@ def _pieces(tile: Mapping[str, int], sizes: Mapping[str, int]) -> int:
 def _in_loops(s: KernelSchedule, tile: Mapping[str, int]) -> str:
     """All computes, a tile at a time; gives the last of them."""
     s.name_operands()
-    *producers, last = (each.name for each in computes_in(s.kernel))
+    *producers, last = (compute.name for compute in computes_in(s.kernel))
     s.compute_at(last, tile, producers=producers)
-    if any(isinstance(each, Compute) for each in sequence(s.kernel.body)):
+    if any(isinstance(stmt, Compute) for stmt in sequence(s.kernel.body)):
         raise ScheduleError(
             f"what '{last}' is made of is not made for its tiles alone",
             where=f"kernel {s.kernel.name}",
@@ -151,5 +151,5 @@ def _held(kernel: Kernel, tile: Mapping[str, int]) -> int | None:
     s = KernelSchedule(kernel)
     if not s.attempt(partial(_in_loops, s, tile)):
         return None
-    own = (each.buffer for each in walk_stmts(s.kernel.body) if isinstance(each, Allocate))
-    return sum(bytes_of(buffer) for buffer in own if buffer.space is Space.PRIVATE)
+    generator = (stmt.buffer for stmt in walk_stmts(s.kernel.body) if isinstance(stmt, Allocate))
+    return sum(bytes_of(buffer) for buffer in generator if buffer.space is Space.PRIVATE)

@@ -52,7 +52,7 @@ def _levels(
 ) -> Iterator[tuple[dict[str, int], Sides]]:
     """Tiles, and how their loops nest, the outermost first."""
     across, along = sides
-    line = max(size, machine.core.line // min(each.buffer.dtype.bytes for each in _views(compute)))
+    line = max(size, machine.core.line // min(view.buffer.dtype.bytes for view in _views(compute)))
     if usual(compute.out.buffer.span_bytes) >= machine.caches[-1]:
         yield dict.fromkeys(sides, _LINES * line), sides
         block, order = dict.fromkeys(sides, line), sides
@@ -78,7 +78,7 @@ def _rows_kept(compute: Compute, views: Iterable[View], rows: str, machine: Mach
     is for the other side."""
     distances = ((strides(compute, v).get(rows) or 1) * v.buffer.dtype.bytes for v in views)
     ways, way = machine.core.ways, machine.core.way
-    return ways // 2 * (way // max((gcd(each, way) for each in distances), default=1))
+    return ways // 2 * (way // max((gcd(distance, way) for distance in distances), default=1))
 
 
 @dataclass(frozen=True)
@@ -152,20 +152,20 @@ def transposition(
     out = run_of(compute, compute.out, inside=own)
     if out is None or compute.out.mask is not None or compute.combiner is not None:
         return None
-    found: list[tuple[Operand, Run]] = []
+    moved: list[tuple[Operand, Run]] = []
     for operand in compute.operands:
         mine = run_of(compute, operand.view, inside=own)
         used = {v.name for v in index_variables(operand.view)}
         if mine is not None and mine.dim != out.dim and out.dim in used:
-            found.append((operand, mine))
-    if len({mine.dim for _, mine in found}) != 1:
+            moved.append((operand, mine))
+    if len({mine.dim for _, mine in moved}) != 1:
         return None
-    along = found[0][1].dim
-    by_size = [machine.transposes(operand.var.type) for operand, _ in found]
-    runs = [out.size, *(mine.size for _, mine in found)]
-    for size in sorted(set.intersection(*(set(each) for each in by_size)), reverse=True):
+    along = moved[0][1].dim
+    by_size = [machine.transposes(operand.var.type) for operand, _ in moved]
+    runs = [out.size, *(mine.size for _, mine in moved)]
+    for size in sorted(set.intersection(*(set(by_size_) for by_size_ in by_size)), reverse=True):
         if all(run % size == 0 for run in runs):
-            instructions = {o.var.name: n[size] for (o, _), n in zip(found, by_size, strict=True)}
+            instructions = {o.var.name: n[size] for (o, _), n in zip(moved, by_size, strict=True)}
             blocked = out.dim if out.size else along if any(runs) else ""
             return Transposition(instructions, out.dim, along, size, blocked)
     return None
@@ -182,7 +182,7 @@ def transposed(s: KernelSchedule, root: str, plan: Transposition, machine: Machi
         sizes = dict.fromkeys(others, 1) | dict.fromkeys(plan.order, plan.size)
         outside = [dim for dim in others if dim not in plan.within]
         inside = [*plan.within, plan.along] if plan.within else []
-        order = [*outside, *(each for each in plan.order if each not in inside), *inside]
+        order = [*outside, *(name for name in plan.order if name not in inside), *inside]
         s.tile(root, sizes, order)
     else:
         if others:
@@ -208,7 +208,7 @@ def operands_transposed(s: KernelSchedule, root: str, plan: Transposition) -> No
 
 def vectorized(s: KernelSchedule, root: str, plan: Transposition) -> None:
     """Borders are split off, and ``root`` becomes vectors along the result."""
-    for loop in dict.fromkeys(each.var.name for each in loops_around(s.kernel, root)):
+    for loop in dict.fromkeys(nest.var.name for nest in loops_around(s.kernel, root)):
         if holds_loop(s.kernel.body, loop):
             s.partition(loop)
     s.lower_computes([root], vector={root: plan.across}, lanes=plan.size, unroll=[plan.along])
@@ -264,10 +264,10 @@ def handed_over(s: KernelSchedule, order: Sequence[str]) -> str:
     compute that fills it."""
     sums = find_compute(s.kernel, MAIN).out.buffer
     operands = find_compute(s.kernel, RESULT).operands
-    name = next(each.var.name for each in operands if each.view.buffer is sums)
+    name = next(operand.var.name for operand in operands if operand.view.buffer is sums)
     layout = [(dim, None) for dim in order]
-    made = s.stage(RESULT, name, at=RESULT, shape="dims", space=Space.WORKGROUP, layout=layout)
-    copy: str = made["copy"]
+    staged = s.stage(RESULT, name, at=RESULT, shape="dims", space=Space.WORKGROUP, layout=layout)
+    copy: str = staged["copy"]
     return copy
 
 

@@ -33,28 +33,28 @@ def sums_in_tiles(s: KernelSchedule, order: Sequence[str], machine: Machine) -> 
     if find_compute(s.kernel, INIT).body is not const(0, sums.dtype):
         return
     handed_over(s, order)
-    made = [compute for compute in computes_in(s.kernel) if compute.name == MAIN]
-    moved_by_tiles(s, {each.out.buffer for each in made}, machine)
+    computes = [compute for compute in computes_in(s.kernel) if compute.name == MAIN]
+    moved_by_tiles(s, {compute.out.buffer for compute in computes}, machine)
 
 
 def moved_by_tiles(s: KernelSchedule, held: Collection[Buffer], machine: Machine) -> None:
     """What fills the tiles ``held``, and what takes them from there, by instructions."""
-    found: dict[str, Compute] = {}
+    computes: dict[str, Compute] = {}
     for compute in computes_in(s.kernel):
         if compute.instruction is None:
             # Of several by one name, a border of one element has lost its dim.
-            known = found.setdefault(compute.name, compute)
-            if len(known.dims) < len(compute.dims):
-                found[compute.name] = compute
-    for name, each in found.items():
-        views = [view for view in views_of(each) if view.buffer in held]
+            first = computes.setdefault(compute.name, compute)
+            if len(first.dims) < len(compute.dims):
+                computes[compute.name] = compute
+    for name, part in computes.items():
+        views = [view for view in views_of(part) if view.buffer in held]
         if not views:
             continue
-        move = "tileloadd" if each.operands else "tilezero"
-        move = "tilestored" if each.out.buffer not in held else move
+        move = "tileloadd" if part.operands else "tilezero"
+        move = "tilestored" if part.out.buffer not in held else move
         instruction = machine.instruction(f"{move}_{views[0].buffer.dtype}")
-        steps = strides(each, views[0])
-        used = [dim.var.name for dim in each.dims]
+        steps = strides(part, views[0])
+        used = [dim.var.name for dim in part.dims]
         n = next(dim for dim in used if steps[dim] == 1)
         (m,) = (dim for dim in used if dim != n)
         s.tensorize(name, instruction, {"m": m, "n": n})
@@ -65,13 +65,17 @@ def unit_product(main: Compute, machine: Machine) -> Instruction | None:
     depth is no multiple of its."""
     a, b = (operand.view.buffer.dtype for operand in main.operands)
     parts, sizes = roles(main), extents(main)
-    if parts.batch or any(len(each) != 1 for each in (parts.m, parts.n, parts.k)):
+    if parts.batch or any(len(dims) != 1 for dims in (parts.m, parts.n, parts.k)):
         return None
     if not all(isinstance(i, Var) for o in main.operands for i in o.view.index):
         return None
-    for found in machine.products(main.out.buffer.dtype, a, b):
-        if "m" in found.sizes and found.lanes == 1 and sizes[parts.k[0]] % found.sizes["k"] == 0:
-            return found
+    for product in machine.products(main.out.buffer.dtype, a, b):
+        if (
+            "m" in product.sizes
+            and product.lanes == 1
+            and sizes[parts.k[0]] % product.sizes["k"] == 0
+        ):
+            return product
     return None
 
 
@@ -111,9 +115,9 @@ def _with_rows(s: KernelSchedule, main: Compute, unit: Instruction, dims: dict[s
 def _in_tiles(s: KernelSchedule, held: Buffer) -> bool:
     """Whether the sums ``held`` are in registers as long as tiles are all that is needed: no other
     op uses them in between."""
-    users = [each for each in accesses(s.kernel.body, Place()) if each.view.buffer is held]
-    first = next((n for n, each in enumerate(users) if not _for_tiles(each, held)), len(users))
-    if any(each.combiner == "add" for each in users[first:]):
+    users = [access for access in accesses(s.kernel.body, Place()) if access.view.buffer is held]
+    first = next((n for n, user in enumerate(users) if not _for_tiles(user, held)), len(users))
+    if any(user.combiner == "add" for user in users[first:]):
         return False
     late = users[first].stmt if first < len(users) else None
     if isinstance(late, Compute):

@@ -31,24 +31,24 @@ def replayed(start: Start, machine: Machine, config: OwnSchedule) -> KernelSched
     for one of another kernel or machine, a step that does not fit, or what cannot be compiled."""
     record = parse_schedule(config.text)
     kernel = record.start_among((start.kernel, start.exact), machine)
-    made = KernelSchedule(kernel, machine, constant=start.packable)
-    repeat(made, record)
-    check(made, machine)
-    return made
+    kernel_schedule = KernelSchedule(kernel, machine, constant=start.packable)
+    repeat(kernel_schedule, record)
+    check(kernel_schedule, machine)
+    return kernel_schedule
 
 
-def check(made: KernelSchedule, machine: Machine) -> None:
+def check(kernel_schedule: KernelSchedule, machine: Machine) -> None:
     """Makes a stage of each step of a schedule that somebody wrote. Raises `ScheduleError` where it
     cannot be compiled, or where it packs what may change from call to call."""
-    made.log.add("naive", made.start)
-    for number, done in enumerate(made.done, start=1):
-        made.log.add(f"{number} {done.step.name}", done.kernel, (done,))
-    _check(made.kernel, machine)
-    for argument, pack in made.packs.items():
-        if argument not in made.constant:
+    kernel_schedule.log.add("naive", kernel_schedule.start)
+    for number, done in enumerate(kernel_schedule.done, start=1):
+        kernel_schedule.log.add(f"{number} {done.step.name}", done.kernel, (done,))
+    _check(kernel_schedule.kernel, machine)
+    for argument, pack in kernel_schedule.packs.items():
+        if argument not in kernel_schedule.constant:
             raise ScheduleError(
                 f"the schedule packs '{argument}' beforehand, which may change from call to call",
-                where=f"kernel {made.start.name}",
+                where=f"kernel {kernel_schedule.start.name}",
                 cure=f'compile with constant=("{argument}",), or leave the step hoist_pack out',
             )
         _check(pack.kernel, machine)

@@ -172,7 +172,7 @@ def _rows(main: Compute, mma: Mma, config: WorkgroupConfig, position: int) -> Ro
     that its own memory has innermost."""
     operand = main.operands[position]
     steps = strides(main, operand.view)
-    used = {own for own, dim in mma.dims.items() if steps.get(dim, 0) != 0}
+    used = {name for name, dim in mma.dims.items() if steps.get(dim, 0) != 0}
     along = rows_along(main, mma, position)
     size = _tile(config, mma, along)
     fitting = [
@@ -267,8 +267,8 @@ def needed(machine: Machine, config: WorkgroupConfig, total: int, copied: float)
         for role in instruction.operands:
             # Those that an instruction reads from shared memory take none.
             if role.fragment is not None:
-                own = next(d for d in role.fragment.dims if d != "k")
-                size = item.get(product.lanes, 1) if own == "n" else _rows_of(config)
+                dim = next(d for d in role.fragment.dims if d != "k")
+                size = item.get(product.lanes, 1) if dim == "n" else _rows_of(config)
                 words += (1 + ahead) * size * instruction.sizes["k"] * role.dtype.bytes / lanes
     if config.staging.fill == "registers":
         words += copied

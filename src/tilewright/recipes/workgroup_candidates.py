@@ -48,20 +48,20 @@ def ranked(
     does less. ``alone``: whether the machine copies by itself what work-items have it copy."""
 
     def predicted(configs: Iterable[WorkgroupConfig]) -> dict[WorkgroupConfig, WorkgroupCandidate]:
-        found: dict[WorkgroupConfig, WorkgroupCandidate] = {}
+        candidates: dict[WorkgroupConfig, WorkgroupCandidate] = {}
         for config in configs:
             prediction = predict(work, machine, config)
             # Whole tiles are those of steps.
             stepped = not config.staging.by_unit or _steps_of(work, config) > 1
             if prediction is not None and stepped:
-                found[config] = Candidate(config, prediction)
-        return found
+                candidates[config] = Candidate(config, prediction)
+        return candidates
 
     first = predicted(
-        _ahead(work, each, _STAGES[0], alone, machine)
+        _ahead(work, workgroup_config, _STAGES[0], alone, machine)
         for shape in shapes
         for sliced in _in_slices(work, machine, shape)
-        for each in (sliced, *_clustered(work, sliced, machine))
+        for workgroup_config in (sliced, *_clustered(work, sliced, machine))
     )
     in_order = _sorted(first)
     best = in_order[:_BEST]
@@ -69,10 +69,10 @@ def ranked(
         # Persistent workgroups gain more than others: a variant of these may be the best.
         best += list(filter(_whole, in_order))[:1]
     more = predicted(
-        each
+        variant
         for candidate in best
-        for each in _variants(work, candidate.config, alone, machine)
-        if each not in first
+        for variant in _variants(work, candidate.config, alone, machine)
+        if variant not in first
     )
     return _sorted({**first, **more})
 
@@ -82,8 +82,8 @@ def _whole(candidate: WorkgroupCandidate) -> bool:
     return candidate.config.staging.by_unit
 
 
-def _sorted(found: Mapping[WorkgroupConfig, WorkgroupCandidate]) -> list[WorkgroupCandidate]:
-    return sorted(found.values(), key=lambda candidate: candidate.prediction.seconds)
+def _sorted(candidates: Mapping[WorkgroupConfig, WorkgroupCandidate]) -> list[WorkgroupCandidate]:
+    return sorted(candidates.values(), key=lambda candidate: candidate.prediction.seconds)
 
 
 def _in_slices(work: Work, machine: Machine, shape: WorkgroupConfig) -> Iterator[WorkgroupConfig]:
@@ -105,12 +105,14 @@ def _variants(
             stepped = replace(config, reduction=replace(config.reduction, step=step))
             changed = _ahead(work, stepped, stages, alone, machine)
             for raster in rasters:
-                each = replace(changed, order=replace(changed.order, raster=raster))
-                yield each
-                if each.staging.by_unit:
-                    yield from _stored(work, each, machine)
+                workgroup_config = replace(changed, order=replace(changed.order, raster=raster))
+                yield workgroup_config
+                if workgroup_config.staging.by_unit:
+                    yield from _stored(work, workgroup_config, machine)
                 # Copies run ahead across tiles: these may have fewer steps than there are stages.
-                further = replace(each, staging=replace(each.staging, stages=stages))
+                further = replace(
+                    workgroup_config, staging=replace(workgroup_config.staging, stages=stages)
+                )
                 yield from _persistent(work, further, machine)
 
 
@@ -120,10 +122,10 @@ def _persistent(work: Work, config: WorkgroupConfig, machine: Machine) -> Iterat
     work-items, or by the unit."""
     if not config.staging.by_unit or work.taken != 1:
         return
-    for each in (config, *_stored(work, config, machine)):
-        held = held_at_once(work, machine, each)
+    for workgroup_config in (config, *_stored(work, config, machine)):
+        held = held_at_once(work, machine, workgroup_config)
         if held:
-            yield replace(each, order=replace(each.order, persistent=held))
+            yield replace(workgroup_config, order=replace(workgroup_config.order, persistent=held))
 
 
 def _stored(work: Work, config: WorkgroupConfig, machine: Machine) -> Iterator[WorkgroupConfig]:
@@ -180,10 +182,10 @@ def _ahead(
         return replace(config, staging=replace(staging, stages=stages, fill="async"))
     tile = {**config.tile.group, **config.reduction.step}
     copied = sum(math.prod(tile.get(d, 1) for d in o.dims) for o in work.operands)
-    own = copied / (config.items * product.together(machine))
+    share = copied / (config.items * product.together(machine))
     # Neighbours that a dot product takes are in one register.
-    held = own / product.neighbours(machine)
-    if stages > 1 and held + 2 * own / staging.vector <= HELD:
+    held = share / product.neighbours(machine)
+    if stages > 1 and held + 2 * share / staging.vector <= HELD:
         return replace(config, staging=replace(staging, stages=2, fill="registers"))
     return replace(config, staging=replace(staging, stages=1, fill="copy"))
 

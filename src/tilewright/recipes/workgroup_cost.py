@@ -219,13 +219,13 @@ def _wave(
     dram = groups * (far + group.stored / group.steps) / memory
     # One workgroup goes through its steps one after another.
     idle = group.turns * _TURN + _BARRIER
-    own = max(group.products / (products * alone) + _BARRIER, idle)
+    work = max(group.products / (products * alone) + _BARRIER, idle)
     first = rates.latency + port
     if group.waited:
-        wait, chain = 0.0, own + group.copies / (lanes * alone)
+        wait, chain = 0.0, work + group.copies / (lanes * alone)
     else:
-        wait = _wait(first, own, config)
-        chain = own + wait if staging.stages == 1 else max(own, wait)
+        wait = _wait(first, work, config)
+        chain = work + wait if staging.stages == 1 else max(work, wait)
     copies = held * group.copies / lanes
     # Work-items that multiply for themselves do not copy meanwhile.
     issued = compute + copies if config.product.together(machine) == 1 else copies
@@ -250,12 +250,12 @@ def _wave(
     }
 
 
-def _wait(first: float, own: float, config: WorkgroupConfig) -> float:
-    """Cycles of a step until its tiles are there, of which one step computes ``own``, and copies
+def _wait(first: float, work: float, config: WorkgroupConfig) -> float:
+    """Cycles of a step until its tiles are there, of which one step computes ``work``, and copies
     take ``first``."""
     stages = config.staging.stages
     if config.staging.by_unit and stages > 1:
-        return (_IN_USE * own + first) / stages
+        return (_IN_USE * work + first) / stages
     return first / max(1, stages - 1)
 
 
@@ -272,13 +272,13 @@ def _group(work: Work, machine: Machine, config: WorkgroupConfig) -> _Group:
         config.reduction,
         config.staging,
     )
-    lanes, own = product.together(machine), reduction.item_parts
+    lanes, in_items = product.together(machine), reduction.item_parts
     sizes = {d: tile.group.get(d, 1) for d in work.parts.kept}
     sizes |= {d: reduction.step.get(d, 1) for d in work.parts.k}
     steps = reduction.steps(work.sizes, work.parts.k)
     depth, results, items = reduction.depth(work), tile.results(work), config.items * lanes
     bytes_, width = loaded(work, sizes), stored_bytes(work, config)
-    moved = sum(bytes_) * own
+    moved = sum(bytes_) * in_items
     through = config.storing.shared(tile.item, config.items, width) if staging.by_unit else 0
     return _Group(
         items=items,
@@ -287,10 +287,10 @@ def _group(work: Work, machine: Machine, config: WorkgroupConfig) -> _Group:
         shared=staging.shared(work, machine, product, sizes) + through,
         steps=max(1, math.ceil(steps * work.taken) if leaves_out_taps(config) else steps),
         most=max(1, steps),
-        products=results * depth * own,
+        products=results * depth * in_items,
         moved=moved + tile.read(work, machine, product) * depth * items,
         loaded=moved,
-        fetched=config.order.fetched(work, bytes_) * own,
+        fetched=config.order.fetched(work, bytes_) * in_items,
         copies=staging.copies(work, sizes, items),
         waited=staging.waited_for(work),
         turns=product.turns(machine, depth),

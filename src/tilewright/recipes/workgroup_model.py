@@ -70,11 +70,11 @@ def default_configs(
     combined_so = _combined(kernel, machine)
     _, main, shapes = combined_so
     if predicts(machine):
-        for found in _rankings(kernel, machine, combined_so, prepack):
-            if not found:
+        for ranking in _rankings(kernel, machine, combined_so, prepack):
+            if not ranking:
                 return
-            yield _finished(kernel, main, machine, found[0].config, prepack)
-            if not found[0].config.staging.by_unit:
+            yield _finished(kernel, main, machine, ranking[0].config, prepack)
+            if not ranking[0].config.staging.by_unit:
                 return
     elif shapes:
         first = shapes[0]
@@ -90,10 +90,12 @@ def candidates(
     where two work-items would not find enough to share. How tiles keep out of one bank, and how
     they are stored, is decided for the chosen one alone. ``prepack`` is as for `default_configs`.
     Raises `UnsupportedError` for a machine without rates."""
-    for found in _rankings(kernel, machine, _combined(kernel, machine), prepack):
-        first = next((each.config for each in found if each.config.staging.by_unit), None)
+    for ranking in _rankings(kernel, machine, _combined(kernel, machine), prepack):
+        first = next(
+            (candidate.config for candidate in ranking if candidate.config.staging.by_unit), None
+        )
         if first is None or _is_legal(kernel, machine, first, prepack):
-            return found[:_SHOWN]
+            return ranking[:_SHOWN]
     return []
 
 
@@ -104,13 +106,14 @@ def _rankings(
     first such does, or more: whether it takes these tiles, the schedule shows, where it is
     refused. The last ones ask nothing."""
     shapes = combined_so[2]
-    own = _ranked(combined_so, machine, shapes, prepack)
+    apart = _ranked(combined_so, machine, shapes, prepack)
     ranking = sorted(
-        [*_all_fused(kernel, machine, prepack), *own], key=lambda each: each.prediction.seconds
+        [*_all_fused(kernel, machine, prepack), *apart],
+        key=lambda candidate: candidate.prediction.seconds,
     )
-    while asked := next((a for each in ranking if (a := _asked(each.config))), None):
+    while asked := next((a for candidate in ranking if (a := _asked(candidate.config))), None):
         yield ranking
-        ranking = [each for each in ranking if not _asked(each.config) >= asked]
+        ranking = [candidate for candidate in ranking if not _asked(candidate.config) >= asked]
     yield _ranked(combined_so, machine, [e for e in shapes if not e.staging.by_unit], prepack)
 
 
@@ -134,7 +137,7 @@ def _ranked(
 ) -> list[WorkgroupCandidate]:
     """Those of the ``shapes`` for a kernel and its contraction, which were combined."""
     whole, main, _ = combined_so
-    alone = not are_made(whole) and _alone(main, machine, any(each.product.k for each in shapes))
+    alone = not are_made(whole) and _alone(main, machine, any(shape.product.k for shape in shapes))
     return ranked(work_of(whole, machine, prepack), machine, shapes, alone)
 
 
@@ -144,7 +147,11 @@ def _all_fused(kernel: Kernel, machine: Machine, prepack: str | None) -> list[Wo
     if not machine.copies_tiles:
         return []
     fused = _combined(kernel, machine, outermost_first)
-    shapes = [each for each in fused[2] if each.staging.by_unit and each.reduction.fused]
+    shapes = [
+        workgroup_config
+        for workgroup_config in fused[2]
+        if workgroup_config.staging.by_unit and workgroup_config.reduction.fused
+    ]
     return _ranked(fused, machine, shapes, prepack)
 
 
@@ -189,7 +196,7 @@ def _combined(
     combined(trial, fused=fused)
     main = find_compute(trial.kernel, MAIN)
     shapes = _shapes(main, machine, _contiguous(plain))
-    shapes = [replace(each, reduction=replace(each.reduction, fused=fused)) for each in shapes]
+    shapes = [replace(shape, reduction=replace(shape.reduction, fused=fused)) for shape in shapes]
     return trial.kernel, main, shapes
 
 
@@ -201,10 +208,10 @@ def _shapes(main: Compute, machine: Machine, near: str) -> list[WorkgroupConfig]
         return []
     lanes = _lanes(parts, sizes, near)
     rows = next((d for d in (*parts.m, *parts.n) if d not in (lanes, PHASE)), "")
-    found = matrix_configs(main, machine, sizes, parts, rows, lanes)
-    found += warpgroup_configs(main, machine, sizes, parts, rows, lanes)
-    if found:
-        return found
+    workgroup_configs = matrix_configs(main, machine, sizes, parts, rows, lanes)
+    workgroup_configs += warpgroup_configs(main, machine, sizes, parts, rows, lanes)
+    if workgroup_configs:
+        return workgroup_configs
     vector = machine.lanes(main.out.buffer.dtype)
     item = _item(sizes, lanes, rows, vector, machine)
     if _items(sizes, item) < 2:
@@ -222,9 +229,9 @@ def _shapes(main: Compute, machine: Machine, near: str) -> list[WorkgroupConfig]
             Order((*parts.batch, *parts.m, *parts.n)),
         )
         if dot is not None:
-            found.append(_of_dots(main, machine, config, dot))
-        found.append(config)
-    return list(dict.fromkeys(found))
+            workgroup_configs.append(_of_dots(main, machine, config, dot))
+        workgroup_configs.append(config)
+    return list(dict.fromkeys(workgroup_configs))
 
 
 def _of_dots(
@@ -265,8 +272,8 @@ def _finished(
         apart = spreads(tiles, machine.hierarchy, product.lanes, vector, copied, mma, together)
     staging = replace(
         config.staging,
-        padding={name: each.padding for name, each in apart.items() if each.padding},
-        swizzle={name: astuple(each.swizzle) for name, each in apart.items() if each.swizzle},
+        padding={name: value.padding for name, value in apart.items() if value.padding},
+        swizzle={name: astuple(value.swizzle) for name, value in apart.items() if value.swizzle},
     )
     needed = 0
     for copy in _copies(tiles):
@@ -309,7 +316,7 @@ def _ahead(
     room = machine.hierarchy.shared // max(1, needed)
     stages = min(ahead if alone else 2, steps, room)
     group = config.product.neighbours(machine)
-    if stages < 2 or not (alone or sum(_registers(each, group) for each in copies) <= HELD):
+    if stages < 2 or not (alone or sum(_registers(copy, group) for copy in copies) <= HELD):
         return 1, "copy"
     return stages, "async" if alone else "registers"
 
@@ -337,8 +344,10 @@ def _contiguous(kernel: Kernel) -> str:
     main, out = find_compute(kernel, MAIN), find_compute(kernel, RESULT)
     run = run_of(out, out.out)
     parts = roles(main)
-    found = [p for p in ("m", "n", "batch") if run is not None and run.dim in getattr(parts, p)]
-    return found[0] if found else ""
+    contiguous = [
+        p for p in ("m", "n", "batch") if run is not None and run.dim in getattr(parts, p)
+    ]
+    return contiguous[0] if contiguous else ""
 
 
 def _lanes(parts: Roles, sizes: dict[str, int], near: str) -> str:

@@ -102,9 +102,9 @@ def schedule(s: KernelSchedule, machine: Machine, config: WorkgroupConfig) -> No
     staging = config.staging
     if not staging.by_unit and staging.stages > 1 and holds_loop(s.kernel.body, STEP):
         fill = Fill(staging.fill)
-        made = s.pipeline(STEP, staging.stages, fill)
+        stages_of = s.pipeline(STEP, staging.stages, fill)
         if fill is Fill.REGISTERS:
-            halves = [each for each in made if each.kind == "compute"]
+            halves = [part for part in stages_of if part.kind == "compute"]
         s.mark("pipelined")
     if taps:
         # Steps of the taps are loops: unrolled, there is more code than a cache holds.
@@ -249,9 +249,9 @@ def _staged(
             alone = [{v.name for v in variables(i)} & sizes.keys() for i in operand.view.index]
             rows = [name for name in rows if name not in taps and {name} in alone]
         around = [v.name for v in items if v in used]
-        own = [v.name for v in inner if v in used]
-        given = config.staging.swizzle.get(name)
-        swizzle = None if given is None else Swizzle(*given)
+        inner_names = [v.name for v in inner if v in used]
+        swizzling = config.staging.swizzle.get(name)
+        swizzle = None if swizzling is None else Swizzle(*swizzling)
         cast: DType | None = None
         row = rows[-1] if rows else ""
         layout: BlockList
@@ -259,16 +259,18 @@ def _staged(
             row = ""
             layout, swizzle = shared_rows(main, mma, config, position, around)
         elif mma is not None:
-            places, row = rows_last([*around, *own], rows, rows_along(main, mma, position))
+            places, row = rows_last([*around, *inner_names], rows, rows_along(main, mma, position))
             layout = [(dim, None) for dim in places]
             cast = factor_type(main, operand)
         else:
             whole = [v.name for v in reduced if v in used]
-            order = _read_last([*whole, *own, *around], own, config, (vector, group))
+            order = _read_last(
+                [*whole, *inner_names, *around], inner_names, config, (vector, group)
+            )
             layout = () if boxed else order
             cast = main.out.buffer.dtype if group == 1 else None
         padding = config.staging.padding.get(name, 0)
-        made = s.stage(
+        staged = s.stage(
             MAIN,
             name,
             at,
@@ -279,19 +281,19 @@ def _staged(
             swizzle=swizzle,
             cast=cast if cast is not operand.var.type else None,
         )
-        copies.append(made["copy"])
+        copies.append(staged["copy"])
     return copies
 
 
 def _read_last(
-    names: list[str], own: list[str], config: WorkgroupConfig, read: tuple[int, int]
+    names: list[str], inside: list[str], config: WorkgroupConfig, read: tuple[int, int]
 ) -> list[tuple[str, int | None]]:
     """Dims of a shared tile in the order of ``names``, what a work-item reads at once innermost:
     so many elements along its lanes, and of each so many that a dot product adds up."""
     vector, group = read
     order: list[tuple[str, int | None]] = [(name, None) for name in names]
     # A dim that each work-item has once is a loop around: it has no vectors.
-    if config.product.lanes in own:
+    if config.product.lanes in inside:
         order.append((config.product.lanes, vector))
     if group > 1:
         order.append((config.product.k, group))
@@ -305,9 +307,9 @@ def _copies_lowered(
     copies that hold the next tile."""
     held = config.staging.fill == Fill.REGISTERS.value
     names = dict.fromkeys(
-        each.name
-        for each in computes_in(s.kernel)
-        if each.name in halves or (each.name in shared and run_of_item(each))
+        part.name
+        for part in computes_in(s.kernel)
+        if part.name in halves or (part.name in shared and run_of_item(part))
     )
     for name in names:
         compute = find_compute(s.kernel, name)
@@ -325,11 +327,11 @@ def _lanes_lowered(
     s: KernelSchedule, config: WorkgroupConfig, stores: Stores, mma: Mma, finishing: Sequence[str]
 ) -> None:
     """What begins and ends tiles of C that lanes hold."""
-    own = [PRODUCERS[0], *stores.streamers, *finishing, *staged_results(s.kernel)]
+    streaming = [PRODUCERS[0], *stores.streamers, *finishing, *staged_results(s.kernel)]
     together = bool(config.storing.tile) and not config.staging.by_unit
     if not (together or is_stored(s.kernel, stores.item, mma)):
-        own.append(stores.item)
-    on_own_registers(s, mma, list(dict.fromkeys(own)))
+        streaming.append(stores.item)
+    on_own_registers(s, mma, list(dict.fromkeys(streaming)))
 
 
 def _lowered(s: KernelSchedule, machine: Machine, config: WorkgroupConfig, stores: Stores) -> None:

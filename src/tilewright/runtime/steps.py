@@ -219,8 +219,8 @@ def steps_from_json(
         if not isinstance(held, Mapping) or "step" not in held:
             return launch(held)
         kind: Any = _KINDS[held["step"]]
-        made: HostStep[L, V] = kind(**{n: content(n, held[n]) for n in held if n != "step"})
-        return made
+        result: HostStep[L, V] = kind(**{n: content(n, held[n]) for n in held if n != "step"})
+        return result
 
     if not isinstance(data, list):
         raise TypeError("steps are a list")

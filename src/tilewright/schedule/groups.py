@@ -90,9 +90,9 @@ class Cut:
         bodies: list[_Looped] = []
         for group, kernel, pairs in zip(self.groups, kernels, shapes, strict=True):
             body = kernel.body
-            for first, own in pairs:
-                if own is not (wanted := flat.get(first, first)):
-                    body = reshaped(body, own, wanted)
+            for first, buffer in pairs:
+                if buffer is not (wanted := flat.get(first, first)):
+                    body = reshaped(body, buffer, wanted)
             held, before, body = _apart(self.kernel, body)
             allocated += held
             bodies += [(group.loops, stmt) for stmt in (*before, body)]
@@ -105,7 +105,7 @@ class Cut:
                     for new in params.get(p.name, (_in_shape(p, flat),))
                 ),
                 body=block(
-                    *(Allocate(flat.get(each, each)) for each in self.between),
+                    *(Allocate(flat.get(memory, memory)) for memory in self.between),
                     *allocated,
                     *_in_loops(bodies),
                 ),
@@ -116,15 +116,15 @@ class Cut:
 def cut(kernel: Kernel, products: bool = False) -> Cut:
     """The groups of ``kernel``; one, as it is, where there is no contraction. With ``products``,
     those that are chained are one."""
-    found = _parts(kernel, products)
-    if len(found.parts) <= 1 and not any(part.contracts for part in found.parts):
+    cut_parts = _parts(kernel, products)
+    if len(cut_parts.parts) <= 1 and not any(part.contracts for part in cut_parts.parts):
         inputs = tuple(p.name for p in kernel.arrays if p.access == "in")
         return Cut(kernel, (), (Group(kernel, False, inputs),))
-    parts, homes = found.parts, found.homes
+    parts, homes = cut_parts.parts, cut_parts.homes
     crossing = _crossing(homes, parts)
     for buffer in [b for b in crossing if b.space is not Space.GLOBAL]:
         shared = replace(buffer, space=Space.GLOBAL)
-        parts = [replace(each, stmt=replace_buffer(each.stmt, buffer, shared)) for each in parts]
+        parts = [replace(part, stmt=replace_buffer(part.stmt, buffer, shared)) for part in parts]
         crossing[crossing.index(buffer)] = shared
     touched = [buffers_in(part.stmt) for part in parts]
     groups: list[Group] = []
@@ -133,7 +133,7 @@ def cut(kernel: Kernel, products: bool = False) -> Cut:
         if len(parts) == 1 and not part.loops:
             # It is called like the kernel, whatever it does not touch.
             outlined = replace(kernel, body=outlined.body)
-        mine = [p for p in outlined.arrays if sum(p.buffer in each for each in touched) == 1]
+        mine = [p for p in outlined.arrays if sum(p.buffer in buffers for buffers in touched) == 1]
         alone = tuple(p.name for p in mine if p.access == "in")
         groups.append(Group(outlined, part.contracts, alone, part.loops))
     return Cut(kernel, tuple(crossing), tuple(groups))
@@ -179,9 +179,9 @@ def _parts(kernel: Kernel, products: bool, loops: tuple[For, ...] = ()) -> _Part
             parts += run.parts
             homes |= run.homes
             continue
-        own = [buffer for buffer in allocated if touching[buffer] <= 1]
+        buffers = [buffer for buffer in allocated if touching[buffer] <= 1]
         with starting_from(Facts.of(kernel)):
-            groups = groups_of(run, frozenset(own), names, chains=False, products=products)
+            groups = groups_of(run, frozenset(buffers), names, chains=False, products=products)
         for members in groups:
             contracts = members.contraction is not None
             parts.append(_Part(_stmts(members, run), contracts, kernel, loops))
@@ -196,8 +196,8 @@ def _inside(kernel: Kernel, stmt: Stmt, products: bool, loops: tuple[For, ...]) 
         return None
     counter = ScalarParam(stmt.var, 0, int(stmt.extent.value) - 1)
     inner = replace(kernel, params=(*kernel.params, counter), body=stmt.body)
-    found = _parts(inner, products, (*loops, stmt))
-    return found if any(part.contracts for part in found.parts) else None
+    parts = _parts(inner, products, (*loops, stmt))
+    return parts if any(part.contracts for part in parts.parts) else None
 
 
 def _touched(run: Sequence[Item] | _Parts) -> Set[Buffer]:
@@ -212,14 +212,16 @@ _Looped = tuple[tuple[For, ...], Stmt]
 
 def _in_loops(stmts: Sequence[_Looped], depth: int = 0) -> list[Stmt]:
     """``stmts`` in their loops, of which the first ``depth`` are around all of them."""
-    found: list[Stmt] = []
-    for loop, members in groupby(stmts, lambda each: each[0][depth] if each[0][depth:] else None):
+    parts: list[Stmt] = []
+    for loop, members in groupby(
+        stmts, lambda entry: entry[0][depth] if entry[0][depth:] else None
+    ):
         inside = list(members)
         if loop is None:
-            found += [stmt for _, stmt in inside]
+            parts += [stmt for _, stmt in inside]
         else:
-            found.append(replace(loop, body=block(*_in_loops(inside, depth + 1))))
-    return found
+            parts.append(replace(loop, body=block(*_in_loops(inside, depth + 1))))
+    return parts
 
 
 @transform
@@ -238,17 +240,17 @@ def as_contraction(kernel: Kernel) -> Kernel:
     Dims are called by the part that they play: ``batch``, ``m``, ``n``, ``k``, further ones by
     number. Refuses with `ScheduleError` what is no contraction, or more than one.
     """
-    found = cut(kernel)
-    if found.whole and found.groups[0].contracts:
-        return found.groups[0].kernel
-    names = ", ".join(group.kernel.name for group in found.groups)
+    cutting = cut(kernel)
+    if cutting.whole and cutting.groups[0].contracts:
+        return cutting.groups[0].kernel
+    names = ", ".join(group.kernel.name for group in cutting.groups)
     raise ScheduleError(
         f"as_contraction: {kernel.name} is not one contraction",
         where=f"kernel {kernel.name}",
         why=f"it has several groups: {names}"
-        if len(found.groups) > 1
+        if len(cutting.groups) > 1
         else "it has no sum of products",
-        cure="cut it into its groups first" if len(found.groups) > 1 else "use other transforms",
+        cure="cut it into its groups first" if len(cutting.groups) > 1 else "use other transforms",
     )
 
 
@@ -266,7 +268,7 @@ def _crossing(homes: Mapping[Buffer, tuple[For, ...]], parts: Sequence[_Part]) -
     return [
         b
         for b, home in homes.items()
-        if len(where := [loops for each, loops in touched if b in each]) > 1
+        if len(where := [loops for buffers, loops in touched if b in buffers]) > 1
         or any(loops != home for loops in where)
     ]
 
@@ -282,20 +284,20 @@ def _outlined(
         if buffer in item.touches:
             params.append(Param(buffer, item.access(buffer)))
     inside = item.touches - buffers_allocated(part.stmt)
-    own = [Allocate(b) for b in allocated if b in inside and b not in crossing]
-    return Kernel(name, tuple(params), block(*own, part.stmt), kernel.notes)
+    allocates = [Allocate(b) for b in allocated if b in inside and b not in crossing]
+    return Kernel(name, tuple(params), block(*allocates, part.stmt), kernel.notes)
 
 
 def _apart(kernel: Kernel, body: Stmt) -> tuple[list[Stmt], list[Stmt], Stmt]:
     """Of ``body``, the allocations that are the ``kernel``'s own in memory that all workers reach
     (of what goes into a prologue's results), what fills them, and the rest: each runs where no
     launch is around it."""
-    own = {buffer.name for buffer in flow(kernel)[0]}
+    names = {buffer.name for buffer in flow(kernel)[0]}
     held: list[Stmt] = []
     left: list[Stmt] = []
     for part in sequence(body):
         buffer = part.buffer if isinstance(part, Allocate) else None
-        is_own = buffer is not None and buffer.name in own and buffer.space is Space.GLOBAL
+        is_own = buffer is not None and buffer.name in names and buffer.space is Space.GLOBAL
         (held if is_own else left).append(part)
     if not held:
         return [], [], body
@@ -324,21 +326,21 @@ def reshaped(stmt: Stmt, new: Buffer, old: Buffer) -> Stmt:
 def index_at(layout: Layout, rank: int, offset: Expr) -> tuple[Expr, ...]:
     """The index of the element at ``offset``, the inverse of `Layout.offset_of`. Raises
     `ScheduleError` for a layout in which elements are not nested."""
-    found: list[Expr] = [const(0)] * rank
+    exprs: list[Expr] = [const(0)] * rank
     rest, reach = offset - layout.offset, 0
     # Where a block of one element lies says nothing: its stride may be anything.
-    blocks = [each for each in layout.blocks if each.size != 1]
-    for each in sorted(blocks, key=lambda b: b.stride):
-        if each.stride <= reach or layout.swizzle is not None:
+    blocks = [layout_block for layout_block in layout.blocks if layout_block.size != 1]
+    for layout_block in sorted(blocks, key=lambda b: b.stride):
+        if layout_block.stride <= reach or layout.swizzle is not None:
             raise ScheduleError(
                 "elements of the layout cannot be told by where they lie",
                 where=str(layout),
                 why="a schedule gave its buffer another shape, and another group wants the first",
                 cure="choose a layout whose dims do not run into each other",
             )
-        reach += (each.size - 1) * each.stride
-    for position, each in sorted(enumerate(blocks), key=lambda pair: -pair[1].stride):
-        inside = prod(b.size for b in blocks[position + 1 :] if b.dim == each.dim)
-        found[each.dim] = found[each.dim] + rest // each.stride * inside
-        rest = rest % each.stride
-    return tuple(found)
+        reach += (layout_block.size - 1) * layout_block.stride
+    for position, layout_block in sorted(enumerate(blocks), key=lambda pair: -pair[1].stride):
+        inside = prod(b.size for b in blocks[position + 1 :] if b.dim == layout_block.dim)
+        exprs[layout_block.dim] = exprs[layout_block.dim] + rest // layout_block.stride * inside
+        rest = rest % layout_block.stride
+    return tuple(exprs)

@@ -134,7 +134,7 @@ class Outlines:
                 return None
             part, run = bodies[stmt]
             # Other parts may stand in what is beside this one.
-            others = [rewrite_placed(each, place, change) for each in part.block.body]
+            others = [rewrite_placed(inner, place, change) for inner in part.block.body]
             return block(*others[: part.first], run, *others[part.last :])
 
         body = rewrite_placed(self.kernel.body, Place(), change)
@@ -144,9 +144,9 @@ class Outlines:
     def _check_packed(self, part: Part, tile: Tile) -> None:
         """Refuses what cannot be packed for all tiles at once: a part of an array, or one that
         something else reads."""
-        inside = sum(tile.whole in buffers_in(each) for each in sequence(part.run))
+        inside = sum(tile.whole in buffers_in(stmt) for stmt in sequence(part.run))
         all_ = (s for s in walk_stmts(self.kernel.body) if not isinstance(s, Block | For))
-        others = sum(tile.whole in buffers_in(each) for each in all_) > inside
+        others = sum(tile.whole in buffers_in(stmt) for stmt in all_) > inside
         if others or any(base is not const(0) for base in tile.base):
             raise ScheduleError(
                 f"put_together: '{tile.whole.name}' cannot be packed for all tiles",
@@ -197,7 +197,7 @@ def _outlined(name: str, kernel: Kernel, whole: Block, place: Place, compute: st
     for access in accesses(stmt, place):
         if access.view.buffer not in inside:
             reached.setdefault(access.view.buffer, []).append(access)
-    tiles = tuple(_tile(whole, found) for whole, found in reached.items())
+    tiles = tuple(_tile(whole, value) for whole, value in reached.items())
     body: Stmt = stmt
     for tile in tiles:
         body = readdress(body, tile.whole, tile.inside)
@@ -209,21 +209,26 @@ def _outlined(name: str, kernel: Kernel, whole: Block, place: Place, compute: st
     return Part(whole, first, last, replace(outlined, params=params), tiles)
 
 
-def _tile(whole: Buffer, found: Sequence[Access]) -> Tile:
-    """The part of ``whole`` that the accesses ``found`` reach: of each dim, all of it, or a run
+def _tile(whole: Buffer, touching: Sequence[Access]) -> Tile:
+    """The part of ``whole`` that the accesses ``touching`` reach: of each dim, all of it, or a run
     that begins where something outside says."""
     base: list[Expr] = []
     sizes: list[int] = list(whole.shape)
     for dim in range(whole.rank):
-        begin = run_along(dim, found)
-        if begin is None or sum(each.dim == dim for each in whole.layout.blocks) > 1:
+        begin = run_along(dim, touching)
+        if (
+            begin is None
+            or sum(layout_block.dim == dim for layout_block in whole.layout.blocks) > 1
+        ):
             base.append(const(0))
             continue
         base.append(begin[0])
         sizes[dim] = begin[1]
     blocks = tuple(
-        each if base[each.dim] is const(0) else replace(each, size=sizes[each.dim])
-        for each in whole.layout.blocks
+        layout_block
+        if base[layout_block.dim] is const(0)
+        else replace(layout_block, size=sizes[layout_block.dim])
+        for layout_block in whole.layout.blocks
     )
     layout = replace(whole.layout, parts=blocks)
     tile = replace(whole, sizes=tuple(sizes), layout=layout, space=Space.GLOBAL)
@@ -251,7 +256,7 @@ def _put_back(part: Part, kernel: Kernel, taken: set[str]) -> Stmt:
         if now is not tile.buffer:
             body = reshaped(body, now, tile.buffer)
         body = readdress(body, tile.buffer, tile.outside)
-    for own in sorted(buffers_allocated(body), key=lambda each: each.name):
-        if own.space is Space.GLOBAL:
-            body = replace_buffer(body, own, replace(own, space=Space.PRIVATE))
+    for buffer in sorted(buffers_allocated(body), key=lambda allocated: allocated.name):
+        if buffer.space is Space.GLOBAL:
+            body = replace_buffer(body, buffer, replace(buffer, space=Space.PRIVATE))
     return body

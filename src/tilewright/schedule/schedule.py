@@ -146,14 +146,14 @@ class KernelSchedule:
 
     @classmethod
     def of_groups(
-        cls, found: Cut, parts: Sequence[KernelSchedule], machine: Machine
+        cls, cutting: Cut, parts: Sequence[KernelSchedule], machine: Machine
     ) -> KernelSchedule:
         """The schedule of a kernel whose groups were scheduled as ``parts``."""
-        whole = cls(found.kernel, machine)
+        whole = cls(cutting.kernel, machine)
         whole.mark("naive")
-        for group, part in zip(found.groups, parts, strict=True):
+        for group, part in zip(cutting.groups, parts, strict=True):
             whole.log.include(part.log, group.kernel.name)
-        whole._advance(Step.of(CUT, (), {}), found.kernel, tuple(parts), found)
+        whole._advance(Step.of(CUT, (), {}), cutting.kernel, tuple(parts), cutting)
         whole.put_together()
         whole.mark("together")
         return whole
@@ -213,13 +213,13 @@ class KernelSchedule:
     @property
     def packs(self) -> dict[str, KernelSchedule]:
         """The schedules of what `hoist_pack` split off, by the argument that each packs."""
-        found: dict[str, KernelSchedule] = {}
+        schedules: dict[str, KernelSchedule] = {}
         for done in self.done:
             for part in done.parts:
-                found |= (
+                schedules |= (
                     {part.start.arrays[0].name: part} if done.step.name == HOIST else part.packs
                 )
-        return found
+        return schedules
 
     @property
     def packed(self) -> dict[str, Kernel]:
@@ -284,14 +284,14 @@ class KernelSchedule:
         """Cuts the kernel into its groups (see `groups`), and gives the schedules of these: each is
         a kernel of its own. The next step is `put_together`."""
         step = self._step(CUT, (), {})
-        found = cut(self.kernel)
-        if found.whole:
+        cutting = cut(self.kernel)
+        if cutting.whole:
             raise ScheduleError(
                 f"cut: {self.kernel.name} is one group",
                 where=f"kernel {self.kernel.name}",
                 cure="schedule it as it is, or as_contraction() where it is one",
             )
-        return self._taken_apart(step, found)
+        return self._taken_apart(step, cutting)
 
     def outline(self, compute: str) -> tuple[KernelSchedule, ...]:
         """Takes the blocks that ``compute`` stands in as kernels of their own, on tiles (see
@@ -299,22 +299,22 @@ class KernelSchedule:
         step = self._step(OUTLINE, (compute,), {})
         return self._taken_apart(step, outline(self.kernel, *step.args))
 
-    def _taken_apart(self, step: Step, found: Cut | Outlines) -> tuple[KernelSchedule, ...]:
+    def _taken_apart(self, step: Step, outlines: Cut | Outlines) -> tuple[KernelSchedule, ...]:
         parts = tuple(
-            KernelSchedule(each, self.machine, check=self.check) for each in found.kernels
+            KernelSchedule(kernel, self.machine, check=self.check) for kernel in outlines.kernels
         )
-        self._advance(step, self.kernel, parts, found)
+        self._advance(step, self.kernel, parts, outlines)
         return parts
 
     def on_tiles(self, compute: str, scheduled: Callable[[Kernel], KernelSchedule]) -> None:
         """The blocks that ``compute`` stands in as ``scheduled`` has their kernels: `outline`, and
         `put_together`."""
         step = self._step(OUTLINE, (compute,), {})
-        found = outline(self.kernel, *step.args)
-        parts = tuple(scheduled(each) for each in found.kernels)
-        for each, part in zip(found.kernels, parts, strict=True):
-            self.log.include(part.log, each.name)
-        self._advance(step, self.kernel, parts, found)
+        outlines = outline(self.kernel, *step.args)
+        parts = tuple(scheduled(kernel) for kernel in outlines.kernels)
+        for kernel, part in zip(outlines.kernels, parts, strict=True):
+            self.log.include(part.log, kernel.name)
+        self._advance(step, self.kernel, parts, outlines)
         self.put_together()
 
     def put_together(self) -> None:
@@ -434,11 +434,11 @@ class KernelSchedule:
             for name in done.names[kind]
             if name not in before[kind]
         ]
-        given = parts_of(kernel)
-        if given:
+        values = parts_of(kernel)
+        if values:
             named = {
                 part: Handle.new(name, kind, len(self.done), done)
-                for part, (kind, name) in given.items()
+                for part, (kind, name) in values.items()
                 if name in done.names[kind]
             }
             return Results.of(new, named)

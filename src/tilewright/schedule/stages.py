@@ -36,9 +36,9 @@ class StageLog:
 
     def include(self, part: StageLog, name: str) -> None:
         """Adds the stages and notes of a part called ``name``."""
-        self.entries += [replace(each, name=f"{name}: {each.name}") for each in part.entries]
+        self.entries += [replace(entry, name=f"{name}: {entry.name}") for entry in part.entries]
         self.notes += part.notes
 
     def by_name(self) -> Stages:
         """The kernels of stages that changed something."""
-        return Stages({each.name: each.kernel for each in self.entries if each.changed})
+        return Stages({entry.name: entry.kernel for entry in self.entries if entry.changed})

@@ -109,14 +109,14 @@ def _carry(builder: Builder, memory: Sequence[Buffer], new: Sequence[Tensor], na
             changing.discard(target)
         else:
             values.append((target, tensor))
-    made: list[tuple[Buffer, Tensor]] = []
+    pairs: list[tuple[Buffer, Tensor]] = []
     for target, tensor in values:
-        if any(each.buffer in changing for each in loads_in(tensor.value)):
+        if any(read.buffer in changing for read in loads_in(tensor.value)):
             copy = builder.allocate(f"{name}_next", tensor.dtype, tensor.shape)
             builder.store(copy, tensor, f"{name}_next")
             tensor = builder.whole(copy)
-        made.append((target, tensor))
-    for target, tensor in made:
+        pairs.append((target, tensor))
+    for target, tensor in pairs:
         builder.store(target, tensor, f"{name}_carry")
 
 
@@ -126,9 +126,9 @@ def if_(condition: Tensor, then: Branch, orelse: Branch) -> tuple[Tensor, ...]:
     builder = condition.builder
     if condition.shape or condition.dtype is not boolean:
         raise builder.refuse(f"the condition is {described(condition)}", "give one bool")
-    known = condition.constant
-    if known is not None:
-        return tuple(then() if known.value else orelse())
+    decided = condition.constant
+    if decided is not None:
+        return tuple(then() if decided.value else orelse())
     name = builder.named("branch")
     test = builder.materialize(condition, f"{name}_test")
     arms = [_arm(builder, then), _arm(builder, orelse)]
@@ -140,16 +140,16 @@ def case(index: Tensor, branches: Sequence[Branch]) -> tuple[Tensor, ...]:
     builder = index.builder
     if index.shape or not index.dtype.is_integer or not branches:
         raise builder.refuse(f"a case of {described(index)}", "give one integer, and branches")
-    known = index.constant
-    if known is not None or len(branches) == 1:
-        place = 0 if known is None else known.value
+    constant = index.constant
+    if constant is not None or len(branches) == 1:
+        place = 0 if constant is None else constant.value
         return tuple(branches[place if 0 <= place < len(branches) else -1]())
     name = builder.named("case")
     tests = []
     for number in range(len(branches) - 1):
         same = binary("eq", index.value, const(number, index.dtype))
         tests.append(builder.materialize(builder.tensor((), same), f"{name}_test"))
-    return _branches(builder, name, tests, [_arm(builder, each) for each in branches])
+    return _branches(builder, name, tests, [_arm(builder, branch) for branch in branches])
 
 
 Arm = tuple[list[Stmt], Sequence[Tensor]]
@@ -167,9 +167,9 @@ def _branches(
     first = arms[0][1]
     for _, results in arms[1:]:
         if [(t.dtype, t.shape) for t in results] != [(t.dtype, t.shape) for t in first]:
-            given = "; ".join(", ".join(map(described, r)) for _, r in arms)
-            raise builder.refuse(f"branches give {given}", "let all give the same types and shapes")
-    memory = [builder.allocate(name, each.dtype, each.shape) for each in first]
+            forms = "; ".join(", ".join(map(described, r)) for _, r in arms)
+            raise builder.refuse(f"branches give {forms}", "let all give the same types and shapes")
+    memory = [builder.allocate(name, tensor.dtype, tensor.shape) for tensor in first]
     bodies: list[Stmt] = []
     for inside, results in arms:
         with builder.nested() as stores:

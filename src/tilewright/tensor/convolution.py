@@ -278,10 +278,10 @@ class _Convolution:
             return builder.tensor(self._shape(), const(0, type_))
         sums = sums_of(builder, product, f"{name}_sums", type_, accumulator)
         memory = builder.allocate(name, type_, self._shape())
-        index: list[Expr] = [var(each) for each, _ in product.kept]
-        place = [each for each, _ in product.kept].index("g")
+        index: list[Expr] = [var(letter) for letter, _ in product.kept]
+        place = [letter for letter, _ in product.kept].index("g")
         index[place : place + 2] = [_part(var("g"), self.sizes["oc"], var("oc"), self.count)]
-        dims = tuple(Dim(var(each), as_expr(size)) for each, size in product.kept)
+        dims = tuple(Dim(var(letter), as_expr(size)) for letter, size in product.kept)
         value = cast(type_, sums.at(*(dim.var for dim in dims)))
         builder.compute(name, dims, (Result((View(memory, tuple(index)),), (value,)),))
         return builder.whole(memory)

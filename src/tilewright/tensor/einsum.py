@@ -47,7 +47,7 @@ def einsum(equation: str, *tensors: Tensor, dtype: object = None) -> Tensor:
     if letters is None or len(terms) != len(tensors):
         cure = "name the dims of each tensor by letters from A to Z"
         raise builder.refuse(f"the equation {text!r} of {len(tensors)} tensors", cure)
-    named = [_names(term, each, text) for term, each in zip(terms, tensors, strict=True)]
+    named = [_names(term, tensor, text) for term, tensor in zip(terms, tensors, strict=True)]
     front = sorted({n for names in named for n in names if n.isdigit()}, key=int, reverse=True)
     if arrow:
         wanted = [n for part in _parted(right) for n in (front if part == "..." else part)]
@@ -55,17 +55,19 @@ def einsum(equation: str, *tensors: Tensor, dtype: object = None) -> Tensor:
         once = [n for n in sorted(set(left) - {",", "."}) if left.count(n) == 1]
         wanted = [*front, *once]
     sizes: dict[str, int] = {}
-    for names, each in zip(named, tensors, strict=True):
-        for name, size in zip(names, each.shape, strict=True):
+    for names, tensor in zip(named, tensors, strict=True):
+        for name, size in zip(names, tensor.shape, strict=True):
             sizes[name] = size if sizes.get(name, 1) == 1 else sizes[name]
     if len(set(wanted)) < len(wanted) or not sizes.keys() >= set(wanted):
         cure = "name dims of the result once, and those that tensors have"
         raise builder.refuse(f"the equation {text!r}", cure)
-    left_over = [_diagonal(names, each, sizes) for names, each in zip(named, tensors, strict=True)]
+    left_over = [
+        _diagonal(names, tensor, sizes) for names, tensor in zip(named, tensors, strict=True)
+    ]
     product = left_over.pop(0)
     while left_over:
         other = left_over.pop(0)
-        later = {*wanted, *(n for each in left_over for n in each.names)}
+        later = {*wanted, *(n for factor in left_over for n in factor.names)}
         product = _multiplied(product, other, later, dtype)
     product = product.without(set(wanted))
     return transpose(product.tensor, product.places(wanted))
@@ -91,18 +93,18 @@ def _names(term: str, tensor: Tensor, text: str) -> list[str]:
 def _diagonal(names: Sequence[str], x: Tensor, sizes: dict[str, int]) -> _Named:
     """``x`` with one dim for each name: where a name comes twice, what lies on the diagonal; where
     it is of size 1 and others are not, repeated."""
-    own = tuple(dict.fromkeys(names))
+    letters = tuple(dict.fromkeys(names))
     index: list[Expr] = [
-        axis(own.index(name)) if size != 1 else const(0)
+        axis(letters.index(name)) if size != 1 else const(0)
         for name, size in zip(names, x.shape, strict=True)
     ]
     if any(size not in (1, sizes[name]) for name, size in zip(names, x.shape, strict=True)):
-        wanted = ", ".join(f"{name} {sizes[name]}" for name in own)
+        wanted = ", ".join(f"{name} {sizes[name]}" for name in letters)
         raise x.builder.refuse(
             f"the equation has dims {wanted}, a tensor {described(x)}",
             "give dims of one name one size",
         )
-    return _Named(own, x.viewed([sizes[name] for name in own], index))
+    return _Named(letters, x.viewed([sizes[name] for name in letters], index))
 
 
 def _multiplied(a: _Named, b: _Named, later: set[str], dtype: object) -> _Named:
@@ -110,12 +112,12 @@ def _multiplied(a: _Named, b: _Named, later: set[str], dtype: object) -> _Named:
     a, b = a.without({*b.names, *later}), b.without({*a.names, *later})
     both = [name for name in a.names if name in b.names]
     batch, summed = [n for n in both if n in later], [n for n in both if n not in later]
-    made = dot_general(
+    tensor = dot_general(
         a.tensor,
         b.tensor,
         (a.places(batch), b.places(batch)),
         (a.places(summed), b.places(summed)),
         dtype=dtype,
     )
-    rest = [n for each in (a, b) for n in each.names if n not in both]
-    return _Named((*batch, *rest), made)
+    rest = [n for named in (a, b) for n in named.names if n not in both]
+    return _Named((*batch, *rest), tensor)

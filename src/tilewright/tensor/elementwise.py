@@ -43,7 +43,7 @@ def elementwise(
                 "broadcast them to one shape first",
             )
     try:
-        value = function(*(each.value for each in tensors))
+        value = function(*(tensor.value for tensor in tensors))
     except TypeError as error:
         types = ", ".join(map(described, tensors))
         raise builder.refuse(
@@ -133,8 +133,8 @@ def plus(
         return x * ir.const(factor if type_.is_float else int(factor), type_)
 
     def value(x: Expr, *rest: Expr) -> Expr:
-        found = scaled(x, alpha)
-        return found + scaled(ir.cast(type_, rest[0]), beta) if rest else found
+        expr = scaled(x, alpha)
+        return expr + scaled(ir.cast(type_, rest[0]), beta) if rest else expr
 
     addends = [] if addend is None or beta == 0 else [addend]
     if not addends and alpha == 1:

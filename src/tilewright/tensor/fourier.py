@@ -103,7 +103,7 @@ def _factor(size: int) -> int:
 def _turned(z: Pair, first: int, inner: int, size: int, sign: float) -> Pair:
     """Element (c, b) of the last two dims, turned by c * b parts of a circle of ``size``."""
     angles = sign * 2 * np.pi * (np.outer(np.arange(first), np.arange(inner)) % size) / size
-    cos, sin = (_like(each, z[0]) for each in (np.cos(angles), np.sin(angles)))
+    cos, sin = (_like(table, z[0]) for table in (np.cos(angles), np.sin(angles)))
     real = elementwise(lambda a, b, c, s: a * c - b * s, *z, cos, sin, name="turn")
     imaginary = elementwise(lambda a, b, c, s: a * s + b * c, *z, cos, sin, name="turn")
     return real, imaginary

@@ -133,7 +133,7 @@ def scatter(
     kept, shape = _kept(first, windows), updates[0].shape
     _check_updates(tensors, indices, updates, windows)
     name = builder.named("scatter")
-    memory = [_copied(builder, each, name) for each in tensors]
+    memory = [_copied(builder, tensor, name) for tensor in tensors]
     if 0 in shape:
         return tuple(map(builder.whole, memory))
     rank = len(shape)
@@ -172,8 +172,8 @@ def _update(
 ) -> None:
     """Emits the compute that puts updates in their places."""
     shape = updates[0].shape
-    views = [View(each, index, inside) for each in memory]
-    values = [each.value for each in updates]
+    views = [View(buffer, index, inside) for buffer in memory]
+    values = [update.value for update in updates]
     if isinstance(combiner, str):
         if combiner not in NAMED:
             cure = "use one of " + ", ".join(NAMED) + ", or give a function"
@@ -185,7 +185,7 @@ def _update(
     in_order = not unique
     dims = tuple(Dim(axis(n), as_expr(size), in_order) for n, size in enumerate(shape))
     if combiner is not None:
-        old = [load(each, index, inside) for each in memory]
+        old = [load(buffer, index, inside) for buffer in memory]
         values = list(combiner(old, values))
     stored = assigned(builder, memory, index, values)
     builder.compute(
@@ -193,12 +193,12 @@ def _update(
         dims,
         [
             Result(
-                tuple(View(v.buffer, v.index, inside) for v in each.views),
-                each.values,
+                tuple(View(v.buffer, v.index, inside) for v in result.views),
+                result.values,
                 None,
                 unique,
             )
-            for each in stored
+            for result in stored
         ],
     )
 

@@ -22,30 +22,30 @@ def inline(builder: Builder, kernel: Kernel, tensors: Mapping[str, Tensor]) -> d
             f"{kernel.name} takes numbers, or has constants", "give arrays for all of them"
         )
     stem = builder.named(kernel.name)
-    made: dict[Buffer, Buffer] = {}
+    buffers: dict[Buffer, Buffer] = {}
     results: dict[str, Tensor] = {}
     for param in kernel.arrays:
         old = param.buffer
         if param.access == "in":
-            made[old] = _given(builder, old, tensors).buffer or old
+            buffers[old] = _given(builder, old, tensors).buffer or old
             continue
-        made[old] = builder.allocate(stem, old.dtype, old.shape)
+        buffers[old] = builder.allocate(stem, old.dtype, old.shape)
         if param.access == "inout":
-            builder.store(made[old], _given(builder, old, tensors), f"{stem}_start")
-        results[old.name] = builder.whole(made[old])
+            builder.store(buffers[old], _given(builder, old, tensors), f"{stem}_start")
+        results[old.name] = builder.whole(buffers[old])
     unknown = [name for name in tensors if all(p.name != name for p in kernel.arrays)]
     if unknown:
         names = ", ".join(p.name for p in kernel.arrays if p.access != "out")
         raise builder.refuse(f"{kernel.name} has no argument {unknown[0]}", f"it takes {names}")
     for old in buffers_allocated((kernel.body,)):
-        made[old] = replace(old, name=builder.fresh(f"{stem}_{old.name}"))
+        buffers[old] = replace(old, name=builder.fresh(f"{stem}_{old.name}"))
 
     def renamed(stmt: Stmt) -> Stmt:
         if not isinstance(stmt, Compute):
             return stmt
         return replace(stmt, name=builder.fresh_compute(f"{stem}_{stmt.name}"), span=builder.span)
 
-    body = rewrite_stmts(with_buffers(kernel.body, made), renamed)
+    body = rewrite_stmts(with_buffers(kernel.body, buffers), renamed)
     builder.emit(*(body.body if isinstance(body, Block) else (body,)))
     return results
 
@@ -55,34 +55,34 @@ def launched(
     kernel: Kernel,
     tensors: Mapping[str, Tensor],
     numbers: Mapping[str, float | bool],
-    made: Mapping[str, Sequence[int]],
+    shapes: Mapping[str, Sequence[int]],
 ) -> dict[str, Tensor]:
     """A kernel of any statements as one nest of the graph: on ``tensors`` by the names of what it
     takes, for ``numbers``, and for sizes that follow from the tensors. Gives what it stores to, by
-    name: memory of the shapes ``made``, of which it reads nothing before, and copies of tensors."""
+    name: memory of ``shapes``, of which it reads nothing before, and copies of tensors."""
     stem = builder.named(kernel.name)
     values: dict[Var, Expr] = {}
     buffers: dict[Buffer, Buffer] = {}
     for param in kernel.arrays:
         old = param.buffer
         tensor = tensors.get(old.name)
-        if tensor is None and old.name not in made:
+        if tensor is None and old.name not in shapes:
             raise builder.refuse(f"{kernel.name} has an argument {old.name}", "pass it by name")
-        shape = made[old.name] if tensor is None else tensor.shape
+        shape = shapes[old.name] if tensor is None else tensor.shape
         for size, number in zip(old.sizes, shape, strict=True):
             if isinstance(size, Var):
                 values[size] = const(number, size.type)
         if tensor is not None and param.access == "in":
-            found = builder.materialize(tensor, f"{builder.named('value')}_{old.name}").buffer
-            assert found is not None
-            buffers[old] = found
+            buffer = builder.materialize(tensor, f"{builder.named('value')}_{old.name}").buffer
+            assert buffer is not None
+            buffers[old] = buffer
             continue
         buffers[old] = builder.allocate(stem, old.dtype, shape)
         if tensor is not None:
             builder.store(buffers[old], tensor, f"{stem}_start")
-    for each in kernel.scalars:
-        if each.var not in values:
-            values[each.var] = const(numbers[each.name], each.var.type)
+    for scalar in kernel.scalars:
+        if scalar.var not in values:
+            values[scalar.var] = const(numbers[scalar.name], scalar.var.type)
     for old in buffers_allocated((kernel.body,)):
         buffers[old] = replace(old, name=builder.fresh(f"{stem}_{old.name}"))
 

@@ -22,15 +22,17 @@ def sort(tensors: Sequence[Tensor], dim: int, less: Less) -> tuple[Tensor, ...]:
     that are twice as long each time."""
     first, builder = tensors[0], tensors[0].builder
     builder.check_tensors(*tensors)
-    if any(each.shape != first.shape for each in tensors) or not 0 <= dim < first.rank:
-        given = ", ".join(map(described, tensors))
-        raise builder.refuse(f"{given} sorted along dim {dim}", "give one shape, and one dim of it")
+    if any(tensor.shape != first.shape for tensor in tensors) or not 0 <= dim < first.rank:
+        operands = ", ".join(map(described, tensors))
+        raise builder.refuse(
+            f"{operands} sorted along dim {dim}", "give one shape, and one dim of it"
+        )
     name = builder.named("sort")
     size = first.shape[dim]
     source = copies(builder, tensors, name)
     if size < 2 or 0 in first.shape:
         return tuple(map(builder.whole, source))
-    other = [builder.allocate(f"{name}_other", each.dtype, each.shape) for each in tensors]
+    other = [builder.allocate(f"{name}_other", tensor.dtype, tensor.shape) for tensor in tensors]
     outer = [var(f"p{n}") for n in range(first.rank)]
 
     def at(place: Expr) -> Index:
@@ -60,14 +62,14 @@ def _merged(
 ) -> Stmt:
     """``target`` gets the sorted runs of ``width`` of ``source``, merged in pairs."""
     run, step = var("run"), var("step")
-    left, right = (buffer(each, s64, (), space=Space.PRIVATE) for each in ("left", "right"))
+    left, right = (buffer(name, s64, (), space=Space.PRIVATE) for name in ("left", "right"))
     low = run * (2 * width)
     middle = minimum(low + width, const(size))
     high = minimum(low + 2 * width, const(size))
     i, j = load(left, ()), load(right, ())
     has_left, has_right = i < middle, j < high
-    a = [load(each, at(i), has_left) for each in source]
-    b = [load(each, at(j), has_right) for each in source]
+    a = [load(part, at(i), has_left) for part in source]
+    b = [load(part, at(j), has_right) for part in source]
     take = has_left & (~has_right | ~less(b, a))
     picked = var("take", take.type)
     moved: list[Stmt] = [Let(picked, take)]
@@ -148,11 +150,11 @@ class _Matrices:
         self.front = parts[0].sizes[:-2]
 
     def at(self, i: Expr, j: Expr) -> Number:
-        return tuple(load(each, self._index(i, j)) for each in self.parts)
+        return tuple(load(part, self._index(i, j)) for part in self.parts)
 
     def store(self, i: Expr, j: Expr, value: Number) -> list[Stmt]:
         return [
-            Store(each, self._index(i, j), v) for each, v in zip(self.parts, value, strict=True)
+            Store(part, self._index(i, j), v) for part, v in zip(self.parts, value, strict=True)
         ]
 
     def _index(self, i: Expr, j: Expr) -> Index:
@@ -192,10 +194,10 @@ def triangular_solve(
     if 0 in b[0].shape:
         return tuple(map(builder.whole, x.parts))
     buffers = []
-    for each in a:
-        found = builder.materialize(each, f"{name}_matrix").buffer
-        assert found is not None
-        buffers.append(found)
+    for tensor in a:
+        memory = builder.materialize(tensor, f"{name}_matrix").buffer
+        assert memory is not None
+        buffers.append(memory)
     matrix = _Matrices(buffers)
     # Transposed, from the right: x op(a) = b is op(a)' x' = b'.
     swapped = transposed is left
@@ -205,8 +207,8 @@ def triangular_solve(
     k: Expr = step if ascending else const(size - 1) - step
 
     def entry(p: Expr, q: Expr) -> Number:
-        found = matrix.at(q, p) if swapped else matrix.at(p, q)
-        return _conjugate(found) if conjugated else found
+        exprs = matrix.at(q, p) if swapped else matrix.at(p, q)
+        return _conjugate(exprs) if conjugated else exprs
 
     def unknown(p: Expr) -> Number:
         return x.at(p, other) if left else x.at(other, p)
@@ -227,11 +229,11 @@ def triangular_solve(
 
 def _lets(value: Number) -> list[Stmt]:
     """Names for the parts of a value, which is then stored part by part."""
-    return [Let(var(f"part{n}", each.type), each) for n, each in enumerate(value)]
+    return [Let(var(f"part{n}", expr.type), expr) for n, expr in enumerate(value)]
 
 
 def _named(value: Number) -> Number:
-    return tuple(var(f"part{n}", each.type) for n, each in enumerate(value))
+    return tuple(var(f"part{n}", expr.type) for n, expr in enumerate(value))
 
 
 def cholesky(a: Sequence[Tensor], *, lower: bool = True) -> tuple[Tensor, ...]:
@@ -254,7 +256,7 @@ def cholesky(a: Sequence[Tensor], *, lower: bool = True) -> tuple[Tensor, ...]:
     def put(p: Expr, q: Expr, value: Number) -> list[Stmt]:
         return factor.store(p, q, value) if lower else factor.store(q, p, _conjugate(value))
 
-    zero = tuple(const(0.0, each.dtype) for each in a)
+    zero = tuple(const(0.0, tensor.dtype) for tensor in a)
     product = _times(entry(i, k), _conjugate(entry(j, k)))
     left_over = _minus(entry(i, j), product)
     change: list[Stmt] = [*_lets(left_over), *put(i, j, _named(left_over))]

@@ -56,8 +56,8 @@ def reduce(
     name = builder.named("reduce")
     out_shape = [shape[n] for n in kept]
     memory = [
-        begin(builder, name, each.dtype, out_shape, v)
-        for each, v in zip(tensors, initials, strict=True)
+        begin(builder, name, tensor.dtype, out_shape, v)
+        for tensor, v in zip(tensors, initials, strict=True)
     ]
     index = tuple(map(axis, kept))
     order = tuple(
@@ -65,22 +65,22 @@ def reduce(
         for n in (*kept, *sorted(dims))
     )
     if in_any_order:
-        views = tuple(View(each, index) for each in memory)
-        found = tuple(each.value for each in tensors)
-        builder.compute(name, order, (Result(views, found, _unordered(initials, combiner)),))
+        views = tuple(View(buffer, index) for buffer in memory)
+        exprs = tuple(tensor.value for tensor in tensors)
+        builder.compute(name, order, (Result(views, exprs, _unordered(initials, combiner)),))
         return tuple(map(builder.whole, memory))
-    old = [load(each, index) for each in memory]
-    values = combiner(old, [each.value for each in tensors])
+    old = [load(buffer, index) for buffer in memory]
+    values = combiner(old, [tensor.value for tensor in tensors])
     builder.compute(name, order, assigned(builder, memory, index, values))
     return tuple(map(builder.whole, memory))
 
 
 def _unordered(initials: Sequence[Tensor], combiner: Combine) -> Combiner:
     old, new = (
-        tuple(var(f"{letter}{n}", each.dtype) for n, each in enumerate(initials))
+        tuple(var(f"{letter}{n}", initial.dtype) for n, initial in enumerate(initials))
         for letter in ("old", "new")
     )
-    identity = tuple(each.constant for each in initials)
+    identity = tuple(initial.constant for initial in initials)
     assert all(number is not None for number in identity)
     numbers = tuple(number for number in identity if number is not None)
     return Combiner("better", old, new, numbers, tuple(combiner(old, new)))
@@ -88,8 +88,8 @@ def _unordered(initials: Sequence[Tensor], combiner: Combine) -> Combiner:
 
 def _names(tensors: Sequence[Tensor], combiner: Combine) -> list[str] | None:
     """The combiners' names, where ``combiner`` is a named one for each tensor."""
-    old = [var(f"old {n}", each.dtype) for n, each in enumerate(tensors)]
-    new = [var(f"new {n}", each.dtype) for n, each in enumerate(tensors)]
+    old = [var(f"old {n}", tensor.dtype) for n, tensor in enumerate(tensors)]
+    new = [var(f"new {n}", tensor.dtype) for n, tensor in enumerate(tensors)]
     values = combiner(old, new)
     names = []
     for value, a, b in zip(values, old, new, strict=False):
@@ -114,7 +114,7 @@ def _named(
             cure = "use one of " + ", ".join(NAMED) + ", or give a function"
             raise builder.refuse(f"{combiner!r} combines no values", cure)
         if type_.kind not in KINDS[combiner]:
-            fitting = ", ".join(each for each in NAMED if type_.kind in KINDS[each])
+            fitting = ", ".join(named for named in NAMED if type_.kind in KINDS[named])
             raise builder.refuse(f"{combiner!r} combines no {type_}", f"use one of {fitting}")
         sums = accumulator_for(type_) if combiner in ("add", "mul") else type_
         name = builder.named(f"reduce_{combiner}")
@@ -152,17 +152,17 @@ def scan(
     if not 0 <= dim < len(shape):
         raise builder.refuse(f"a scan along dim {dim} of {described(tensors[0])}", "name a dim")
     name, step = builder.named("scan"), axis(dim)
-    memory = [builder.allocate(name, each.dtype, shape) for each in tensors]
+    memory = [builder.allocate(name, tensor.dtype, shape) for tensor in tensors]
     place: Expr = as_expr(shape[dim] - 1) - step if reverse else step
     index = tuple(place if n == dim else axis(n) for n in range(len(shape)))
     before = place + 1 if reverse else place - 1
     earlier = tuple(before if n == dim else axis(n) for n in range(len(shape)))
     started = step > 0
     old = [
-        guarded(load(each, earlier), started, first.value)
-        for each, first in zip(memory, initials, strict=True)
+        guarded(load(buffer, earlier), started, first.value)
+        for buffer, first in zip(memory, initials, strict=True)
     ]
-    values = combiner(old, [each.at(*index) for each in tensors])
+    values = combiner(old, [tensor.at(*index) for tensor in tensors])
     dims = tuple(Dim(d.var, d.extent, n == dim) for n, d in enumerate(domain(shape)))
     builder.compute(name, dims, assigned(builder, memory, index, values))
     return tuple(map(builder.whole, memory))
@@ -185,10 +185,10 @@ def assigned(
     if len(values) != len(memory):
         cure = "give a value for each tensor"
         raise builder.refuse(f"{len(values)} values for {len(memory)} tensors", cure)
-    for each, value in zip(memory, values, strict=True):
-        if each.dtype is not value.type:
-            cure = f"convert it to {each.dtype}"
-            raise builder.refuse(f"the combiner gives {value.type} for {each.dtype}", cure)
+    for buffer, value in zip(memory, values, strict=True):
+        if buffer.dtype is not value.type:
+            cure = f"convert it to {buffer.dtype}"
+            raise builder.refuse(f"the combiner gives {value.type} for {buffer.dtype}", cure)
     return tuple(Result((View(m, index),), (v,)) for m, v in zip(memory, values, strict=True))
 
 
@@ -199,22 +199,22 @@ def check_tuples(builder: Builder, tensors: Sequence[Tensor], initials: Sequence
         raise builder.refuse(
             f"{len(tensors)} tensors, {len(initials)} initial values", "give one for each"
         )
-    for each, first in zip(tensors, initials, strict=True):
-        if each.shape != tensors[0].shape:
+    for tensor, first in zip(tensors, initials, strict=True):
+        if tensor.shape != tensors[0].shape:
             raise builder.refuse(
-                f"{described(tensors[0])} and {described(each)} are reduced together",
+                f"{described(tensors[0])} and {described(tensor)} are reduced together",
                 "give them one shape",
             )
-        if first.shape or first.dtype is not each.dtype:
+        if first.shape or first.dtype is not tensor.dtype:
             raise builder.refuse(
-                f"{described(first)} begins a reduction of {described(each)}",
-                f"begin with one {each.dtype}",
+                f"{described(first)} begins a reduction of {described(tensor)}",
+                f"begin with one {tensor.dtype}",
             )
 
 
 def sums_along(tensors: Sequence[Tensor], dims: Sequence[int]) -> tuple[Tensor, ...]:
     """The sums of tensors of one shape without ``dims``."""
-    zeros = [each.builder.splat(0, each.dtype) for each in tensors]
+    zeros = [tensor.builder.splat(0, tensor.dtype) for tensor in tensors]
     return reduce(tensors, zeros, dims, "add")
 
 

@@ -27,7 +27,7 @@ def with_buffers(stmt: Stmt, new: Mapping[Buffer, Buffer]) -> Stmt:
     """``stmt`` with other buffers of the same shape where ``new`` says so."""
     if not new:
         return stmt
-    names = {old.name: made.name for old, made in new.items()}
+    names = {old.name: value.name for old, value in new.items()}
 
     def in_load(node: Load) -> Expr:
         buffer = new.get(node.buffer)
@@ -53,9 +53,9 @@ def with_buffers(stmt: Stmt, new: Mapping[Buffer, Buffer]) -> Stmt:
 def buffers_allocated(stmts: Sequence[Stmt]) -> Iterator[Buffer]:
     """All that is allocated in ``stmts``, at any depth."""
     for stmt in stmts:
-        for each in walk_stmts(stmt):
-            if isinstance(each, Allocate):
-                yield each.buffer
+        for part in walk_stmts(stmt):
+            if isinstance(part, Allocate):
+                yield part.buffer
 
 
 def is_splat(values: NDArray[Any]) -> bool:

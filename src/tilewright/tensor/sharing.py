@@ -27,11 +27,11 @@ def share(tensors: Sequence[Tensor], name: str) -> tuple[Tensor, ...]:
     def in_memory(part: Expr) -> Expr:
         return builder.materialize(builder.tensor(shape, part), f"{name}_part").value
 
-    roots = [each.value for each in tensors]
-    found = named_parts(roots, in_memory)
-    if found == roots:
+    roots = [tensor.value for tensor in tensors]
+    exprs = named_parts(roots, in_memory)
+    if exprs == roots:
         return tuple(tensors)
-    return tuple(builder.tensor(shape, each) for each in found)
+    return tuple(builder.tensor(shape, expr) for expr in exprs)
 
 
 def named_parts(roots: Sequence[Expr], name: Callable[[Expr], Expr]) -> list[Expr]:

@@ -203,13 +203,13 @@ class Builder:
         digest = digest_of_contents(contents)
         if self._contents.get(digest, contents).dtype != values.dtype:
             return self._among_others(values, name)
-        known = self._constants.get((digest, type_.name, shape))
-        if known is None:
-            made = buffer(self.fresh(name or self._place.name or "constant"), type_, shape)
-            known = Param(made, "in", digest)
-            self._constants[(digest, type_.name, shape)] = known
+        param = self._constants.get((digest, type_.name, shape))
+        if param is None:
+            held = buffer(self.fresh(name or self._place.name or "constant"), type_, shape)
+            param = Param(held, "in", digest)
+            self._constants[(digest, type_.name, shape)] = param
             self._contents.setdefault(digest, contents)
-        return self.whole(known.buffer)
+        return self.whole(param.buffer)
 
     def _among_others(self, values: NDArray[Any], name: str | None) -> Tensor:
         """A constant whose bytes are another one's of another type: a digest has one type, so it is
@@ -257,8 +257,8 @@ class Builder:
             for name, memory in self._inputs.items()
         ]
         params += [
-            replace(each, buffer=renamed.get(each.buffer, each.buffer))
-            for each in self._constants.values()
+            replace(constant, buffer=renamed.get(constant.buffer, constant.buffer))
+            for constant in self._constants.values()
         ]
         params += [Param(self._results[name], "out") for name in self._outputs.results]
         whole = with_buffers(Block(stmts), renamed)
@@ -289,7 +289,7 @@ class Builder:
         values: dict[str, Tensor] = {}
         for name, tensor in self._outputs.updates.items():
             # One that reads what another changes is made before any changes.
-            reads = any(id(each.buffer) in changing for each in loads_in(tensor.value))
+            reads = any(id(read.buffer) in changing for read in loads_in(tensor.value))
             values[name] = self.materialize(tensor, f"{identifier(name)}_new") if reads else tensor
         for name, tensor in values.items():
             self.store(self._inputs[name], tensor, f"{identifier(name)}_update")
@@ -343,10 +343,10 @@ class Builder:
 
     def check_tensors(self, *tensors: Tensor) -> None:
         """Refuses tensors of another builder."""
-        for each in tensors:
-            if not isinstance(each, Tensor):
-                raise self.refuse(f"a {type(each).__name__} is no tensor", "make it a constant")
-            if each.builder is not self:
+        for tensor in tensors:
+            if not isinstance(tensor, Tensor):
+                raise self.refuse(f"a {type(tensor).__name__} is no tensor", "make it a constant")
+            if tensor.builder is not self:
                 raise self.refuse("a tensor is another graph's", "use one builder for a graph")
 
     def tensor(self, shape: Sequence[int], value: Expr) -> Tensor:

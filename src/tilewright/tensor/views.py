@@ -65,7 +65,7 @@ def in_digits(tensor: Tensor, whole: Collection[int]) -> tuple[Tensor, list[int]
 
 def _steps(value: Expr, along: Expr) -> set[int]:
     """By what ``along`` is divided in ``value``, digit by digit."""
-    found: set[int] = set()
+    result: set[int] = set()
     for node in walk(value):
         if isinstance(node, Binary) and divides(node) and isinstance(node.b, Const):
             below = int(node.b.value)
@@ -73,8 +73,8 @@ def _steps(value: Expr, along: Expr) -> set[int]:
             if isinstance(inner, Binary) and inner.op == "floordiv" and isinstance(inner.b, Const):
                 below, inner = below * int(inner.b.value), inner.a
             if inner is along:
-                found.add(below)
-    return found
+                result.add(below)
+    return result
 
 
 def _relabeled(tensor: Tensor, shape: Shape, runs: Sequence[Sequence[int]]) -> Tensor:
@@ -291,16 +291,18 @@ def concatenate(tensors: Sequence[Tensor], dim: int) -> Tensor:
             )
     if len(tensors) == 1:
         return first
-    size = sum(each.shape[dim] for each in tensors)
+    size = sum(tensor.shape[dim] for tensor in tensors)
     shape = builder.checked([*first.shape[:dim], size, *first.shape[dim + 1 :]])
     name = builder.named("concatenate")
     memory = builder.allocate(name, first.dtype, shape)
     start = 0
-    for each in tensors:
-        index = tuple(a + start if n == dim and start else a for n, a in enumerate(axes(each.rank)))
-        result = Result((View(memory, index),), (each.value,))
-        builder.compute(f"{name}_part", domain(each.shape), (result,))
-        start += each.shape[dim]
+    for tensor in tensors:
+        index = tuple(
+            a + start if n == dim and start else a for n, a in enumerate(axes(tensor.rank))
+        )
+        result = Result((View(memory, index),), (tensor.value,))
+        builder.compute(f"{name}_part", domain(tensor.shape), (result,))
+        start += tensor.shape[dim]
     return builder.whole(memory)
 
 

@@ -114,7 +114,8 @@ class Case:
             raise ProblemError(
                 f"{self.driver} has no direction {self.direction.value}",
                 where="--dir",
-                cure="choose one of " + ", ".join(each.value for each in self.problem.directions),
+                cure="choose one of "
+                + ", ".join(direction.value for direction in self.problem.directions),
             )
 
     def arguments(self) -> str:
@@ -150,4 +151,4 @@ def _layout(piece: Piece) -> LayoutSpec:
     """The tag, or the strides in elements, ``8x1``, that stand there."""
     if not piece.word[:1].isdecimal():
         return piece.word
-    return tuple(each.integer("a stride") for each in piece.split("x"))
+    return tuple(stride.integer("a stride") for stride in piece.split("x"))

@@ -228,8 +228,8 @@ class _Expected:
         return Approximate.exact(mean.astype(np.float32), self.arithmetic)
 
     def _matmul(self, op: Matmul) -> Approximate:
-        found = with_groups(op.attributes)
-        if not found:
+        grouped = with_groups(op.attributes)
+        if not grouped:
             return self._product(
                 lambda a, b: reference.matmul(a, b), "src", "weights", op.problem.k
             )

@@ -151,9 +151,9 @@ def _thinning(op: Op, name: str) -> tuple[tuple[int, ...], int | None]:
         first = 1 if problem.g > 1 else 0
         channel = first if op.direction is Direction.BWD_D else first + 1
         return (channel, *range(first + 2, first + 2 + problem.ndims)), terms
-    if isinstance(op, Matmul) and (found := with_groups(op.attributes)):
+    if isinstance(op, Matmul) and (grouped := with_groups(op.attributes)):
         # What is less a zero point has several digits, and so have its scales.
-        greatest = _GROUPED if "src" in found else integer_range(op.dtype_of("src"))[1]
+        greatest = _GROUPED if "src" in grouped else integer_range(op.dtype_of("src"))[1]
         limit = max(1, exact_limit(op.accumulator) // (_GROUPED * greatest))
         return ((len(op.problem.src_shape) - 1,), limit) if name == "src" else ((), None)
     if isinstance(op, Matmul) and name == "weights":

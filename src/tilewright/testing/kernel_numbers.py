@@ -24,11 +24,11 @@ _GREATEST = {1: 2000, 2: 200, 3: 60}
 _GREATEST_OF_MANY = 16
 
 
-def draw_numbers(kernel: Kernel, given: Mapping[str, Scalar], seed: int) -> dict[str, Scalar]:
-    """A value for each scalar parameter of ``kernel``: that of ``given``, or a random one that
+def draw_numbers(kernel: Kernel, arrays: Mapping[str, Scalar], seed: int) -> dict[str, Scalar]:
+    """A value for each scalar parameter of ``kernel``: that of ``arrays``, or a random one that
     keeps the parameter's promise. (Verification ensures that all arrays have a shape.)"""
     rng = random.Random(seed)
-    numbers = dict(given)
+    numbers = dict(arrays)
     nest = launch_nest(kernel)
     if nest is not None:
         numbers |= range_numbers(kernel, nest, numbers, seed)

@@ -33,21 +33,21 @@ _GROWTHS = 12
 
 
 def range_numbers(
-    kernel: Kernel, nest: LaunchNest, given: Mapping[str, Scalar], seed: int
+    kernel: Kernel, nest: LaunchNest, arrays: Mapping[str, Scalar], seed: int
 ) -> dict[str, Scalar]:
     """The range, the integers that places depend on, and the sizes of arrays of ``kernel``, except
-    those ``given``."""
-    draw = _Draw(kernel, nest, given, seed)
+    those ``arrays``."""
+    draw = _Draw(kernel, nest, arrays, seed)
     draw.ranges()
     draw.guards()
     draw.integers()
     draw.sizes()
-    return {name: value for name, value in draw.known.items() if name not in given}
+    return {name: value for name, value in draw.known.items() if name not in arrays}
 
 
 class _Draw:
     def __init__(
-        self, kernel: Kernel, nest: LaunchNest, given: Mapping[str, Scalar], seed: int
+        self, kernel: Kernel, nest: LaunchNest, arrays: Mapping[str, Scalar], seed: int
     ) -> None:
         self._kernel = kernel
         self._nest = nest
@@ -57,7 +57,7 @@ class _Draw:
         self._params = {scalar.name: scalar for scalar in kernel.scalars if scalar.dtype.is_integer}
         shapes = frozenset[Var]().union(*(array.buffer.symbols for array in kernel.arrays))
         self._sizes = [name for name in self._params if self._params[name].var in shapes]
-        self.known = {name: value for name, value in given.items() if isinstance(value, int)}
+        self.known = {name: value for name, value in arrays.items() if isinstance(value, int)}
         self._guards: dict[str, int] = {}
         # An array of rows' starts also has the end of the last row.
         lengths = deciding(kernel, Decided.LENGTH)

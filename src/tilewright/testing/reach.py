@@ -54,20 +54,20 @@ class Condition(NamedTuple):
 
 
 class Scan:
-    """The accesses and conditions of ``kernel`` in calls with the values ``known`` for some of its
+    """The accesses and conditions of ``kernel`` in calls with the values ``sizes`` for some of its
     parameters; the others are at least ``least``."""
 
-    def __init__(self, kernel: Kernel, known: Mapping[str, int], least: Mapping[str, int]) -> None:
+    def __init__(self, kernel: Kernel, sizes: Mapping[str, int], least: Mapping[str, int]) -> None:
         self.accesses: list[Access] = []
         self.conditions: list[Condition] = []
         self._numbers = frozenset(var(scalar.name) for scalar in kernel.scalars)
         self._wide: dict[Expr, Expr] = {}
         self._forgotten = 0
         facts = Facts.empty()
-        for name, value in known.items():
+        for name, value in sizes.items():
             facts = facts.assume(binary("eq", var(name), const(value)))
         for name, value in least.items():
-            if name not in known:
+            if name not in sizes:
                 facts = facts.assume(binary("le", const(value), var(name)))
         self._walk(kernel.body, facts)
 

@@ -46,7 +46,9 @@ def outcomes(path: Path, target: str) -> Iterator[Outcome]:
         yield Outcome(name, UNREAD, str(error))
         return
     for module in modules:
-        yield from (Outcome(name, UNREAD, str(each)) for each in module.broken.values())
+        yield from (
+            Outcome(name, UNREAD, str(parse_error)) for parse_error in module.broken.values()
+        )
         for function in _entries(module):
             yield Outcome(name, *_outcome(module, function, target))
 

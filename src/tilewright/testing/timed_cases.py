@@ -380,7 +380,7 @@ def _factored(rng: random.Random) -> Case:
 def _graph(rng: random.Random) -> KernelCase:
     shape = _matrix(rng, _elements(rng, _SLOWER))
     kernel = random_graph(rng, shape, rng.choice(_FLOATS))
-    sizes = " ".join("x".join(map(str, each.buffer.shape)) for each in kernel.arrays)
+    sizes = " ".join("x".join(map(str, array.buffer.shape)) for array in kernel.arrays)
     return KernelCase(kernel, f"{kernel.name} {kernel.arrays[0].dtype} {sizes}")
 
 

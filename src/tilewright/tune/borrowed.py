@@ -40,7 +40,7 @@ class Borrowed(Executor):
                 cure="pass an executor with the interface of concurrent.futures; of a Dask client "
                 "that is `client.get_executor()`",
             )
-        self._futures = [each for each in self._futures if not each.done()] + [future]
+        self._futures = [pending for pending in self._futures if not pending.done()] + [future]
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:

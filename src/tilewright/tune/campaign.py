@@ -88,7 +88,7 @@ class Campaign:
         """The next trial, of the search that had the fewest for its weight."""
         if self.budget.seconds is not None and self.clock.seconds >= self.budget.seconds:
             return None
-        for search in sorted(self.searches, key=lambda each: each.turns / each.weight):
+        for search in sorted(self.searches, key=lambda search: search.turns / search.weight):
             task = search.next()
             if task is not None:
                 search.turns += 1

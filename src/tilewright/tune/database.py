@@ -191,7 +191,7 @@ class Database:
         with self._transaction() as connection:
             start = connection.total_changes
             stored = connection.execute("SELECT number, seconds, data, seal FROM trials")
-            bad = [(each[0],) for each in stored if unpack(*each) is None]
+            bad = [(entry[0],) for entry in stored if unpack(*entry) is None]
             connection.executemany("DELETE FROM trials WHERE number = ?", bad)
             if chosen:
                 connection.execute(f"DELETE FROM trials WHERE {chosen}", values)

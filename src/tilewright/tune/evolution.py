@@ -29,7 +29,7 @@ class Evolution:
         if point is not None:
             return point
         rng = self._rng
-        alive = sorted(self._seconds, key=lambda each: self._seconds[each])[:_ALIVE]
+        alive = sorted(self._seconds, key=lambda config: self._seconds[config])[:_ALIVE]
         if not alive or rng.random() < _FRESH:
             return self._points.drawn(rng)
         one, other = self._parent(alive), self._parent(alive)

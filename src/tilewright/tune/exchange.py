@@ -95,7 +95,7 @@ def choices_of(text: str) -> dict[str, Any]:
 def _choices(value: Any, path: str) -> Iterator[tuple[str, Any]]:
     if isinstance(value, Choices):
         value = {name: getattr(value, name) for name in value.names()}
-    elif isinstance(value, tuple) and any(isinstance(each, Config) for each in value):
+    elif isinstance(value, tuple) and any(isinstance(item, Config) for item in value):
         value = dict(enumerate(value))
     if not isinstance(value, Mapping):
         yield path, value

@@ -215,7 +215,7 @@ def launch_subject(launched: Launched, folder: Path) -> LaunchSubject:
     """
     function = launched.function
     launches, launch = function.launches, launched.launch._replace(tunables={})
-    declared = {name: each.values for name, each in launches.declared(launch.grid).items()}
+    declared = {name: tunable.values for name, tunable in launches.declared(launch.grid).items()}
     if not declared:
         raise ArgumentError(
             f"{function.name} has nothing to tune",
@@ -260,12 +260,14 @@ def _point(function: KernelFunction, launch: Launch, config: Config) -> Point:
     assert isinstance(config, LaunchConfig)
     launches = function.launches
     decided = launches.decided(launch._replace(tunables=config.tunables))
-    made = function.specialize(decided.choice)
-    passed = launches.passed(made, decided, launch)
-    arrays = Signature(made.kernel.params).arguments
-    names = {each.name for each in arrays}
+    specialized = function.specialize(decided.choice)
+    passed = launches.passed(specialized, decided, launch)
+    arrays = Signature(specialized.kernel.params).arguments
+    names = {array.name for array in arrays}
     numbers = {name: _plain(value) for name, value in passed.items() if name not in names}
-    return Point(made.kernel, numbers, made.records, made.messages, len(decided.sizes))
+    return Point(
+        specialized.kernel, numbers, specialized.records, specialized.messages, len(decided.sizes)
+    )
 
 
 @lru_cache(maxsize=2)
@@ -303,7 +305,7 @@ def _reference(subject: LaunchSubject) -> Mapping[str, Accepted]:
     except UnsupportedError:
         results = subject.build(subject.default()).results()
         accepted = around(kernel, numbers, results)
-    return {name: each for name, each in accepted.items() if name != first.records}
+    return {name: value for name, value in accepted.items() if name != first.records}
 
 
 def _plain(value: Any) -> Scalar:

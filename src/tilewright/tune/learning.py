@@ -62,11 +62,11 @@ class Learned:
     def _candidates(self) -> list[Config]:
         """Points that were not asked for."""
         points, rng = self._points, self._rng
-        best = sorted(self._seconds, key=lambda each: self._seconds[each])[:_BEST]
-        found = [points.mutated(each, rng) for each in best for _ in range(_CHANGED)]
-        found += [points.crossed(rng.choice(best), each, rng) for each in best]
-        found += [points.drawn(rng) for _ in range(_FRESH)]
-        return [each for each in dict.fromkeys(found) if each not in self._known]
+        best = sorted(self._seconds, key=lambda config: self._seconds[config])[:_BEST]
+        configs = [points.mutated(config, rng) for config in best for _ in range(_CHANGED)]
+        configs += [points.crossed(rng.choice(best), config, rng) for config in best]
+        configs += [points.drawn(rng) for _ in range(_FRESH)]
+        return [config for config in dict.fromkeys(configs) if config not in self._known]
 
     def _best(self, candidates: Sequence[Config]) -> Config:
         if len(self._seconds) < 2:
@@ -79,7 +79,7 @@ class Learned:
 
     def _learned(self) -> Model:
         """The model of what was measured so far."""
-        fastest = sorted(self._seconds, key=lambda each: self._seconds[each])[: _MOST // 2]
+        fastest = sorted(self._seconds, key=lambda config: self._seconds[config])[: _MOST // 2]
         taught = list(dict.fromkeys([*fastest, *list(self._seconds)[-_MOST // 2 :]]))
         times = np.log([self._seconds[point] for point in taught])
         return Model(self._numbers(taught), times - self._offsets(taught))
@@ -98,8 +98,8 @@ class Learned:
                 quick = self._points.quick(point)
                 self._predicted[point] = self._points.predicted(point) if quick else None
         times = [self._predicted[point] for point in points]
-        known = [time for time in times if time is not None]
-        typical = float(np.median(known)) if known else 1.0
+        measured = [time for time in times if time is not None]
+        typical = float(np.median(measured)) if measured else 1.0
         return np.log([typical if time is None else max(time, 1e-12) for time in times])
 
 
@@ -161,7 +161,7 @@ class Model:
         self._scale = max(float(np.std(off)), 1e-3)
         # How far points tell something of each other is what makes the times likeliest.
         fits = [_fit(numbers, off / self._scale, length) for length in _LENGTHS]
-        self._length, self._inverse, self._weights, _ = max(fits, key=lambda each: each[3])
+        self._length, self._inverse, self._weights, _ = max(fits, key=lambda fit: fit[3])
 
     def expected(self, numbers: Vector) -> tuple[Vector, Vector]:
         """The times that are expected of points, and how far they may be off."""

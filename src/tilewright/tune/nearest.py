@@ -14,12 +14,12 @@ from tilewright.recipes.roles import extents
 def form_of(kernel: Kernel, kind: str) -> tuple[str, tuple[int, ...]]:
     """What kernels have in common that differ in their sizes (a key of their ``kind``, the types of
     their arrays, and the dims of their computes), and these sizes."""
-    said = [kind, *(each.buffer.dtype.name for each in kernel.arrays)]
+    said = [kind, *(array.buffer.dtype.name for array in kernel.arrays)]
     sizes: list[int] = []
     for compute in computes_in(kernel):
-        known = extents(compute)
-        said += [compute.name, *known]
-        sizes += known.values()
+        sizes_of = extents(compute)
+        said += [compute.name, *sizes_of]
+        sizes += sizes_of.values()
     return brief(" ".join(said)), tuple(max(1, n) for n in sizes)
 
 

@@ -143,7 +143,7 @@ class _Process:
 
     def __init__(self, environment: dict[str, str] | None) -> None:
         ours, theirs = _pair()
-        path = [os.path.abspath(each) for each in sys.path if each]
+        path = [os.path.abspath(name) for name in sys.path if name]
         self._said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the process
         try:
             self._process = subprocess.Popen(

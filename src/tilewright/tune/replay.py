@@ -122,12 +122,18 @@ def replay(
         return Replayed(row, FAILED, f"its process ended: {error}", trials.gain)
     except TilewrightError as error:
         return Replayed(row, SKIPPED, one_line(error), trials.gain)
-    given: _Measured = result.result if isinstance(result, Last) else result
-    if given.skip or given.fault:
-        kind = SKIPPED if given.skip else FAILED
-        return Replayed(row, kind, given.skip or given.fault, trials.gain)
+    measurement: _Measured = result.result if isinstance(result, Last) else result
+    if measurement.skip or measurement.fault:
+        kind = SKIPPED if measurement.skip else FAILED
+        return Replayed(row, kind, measurement.skip or measurement.fault, trials.gain)
     return Replayed(
-        row, verdict(given.times), "", trials.gain, given.times, given.noise, given.no_peer
+        row,
+        verdict(measurement.times),
+        "",
+        trials.gain,
+        measurement.times,
+        measurement.noise,
+        measurement.no_peer,
     )
 
 

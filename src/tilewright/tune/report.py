@@ -146,14 +146,14 @@ class _Sheet:
     def _charts(self) -> Iterator[str]:
         rows = list(enumerate(self._trials.rows, start=1))
         over = charts.over_trials([self._dot(n, row.seconds, row) for n, row in rows])
-        known = [row for _, row in rows if row.seconds and row.predicted]
-        beside = charts.scatter([self._dot(r.predicted or 0.0, r.seconds, r) for r in known])
+        measured = [row for _, row in rows if row.seconds and row.predicted]
+        beside = charts.scatter([self._dot(r.predicted or 0.0, r.seconds, r) for r in measured])
         yield '<div class="charts">'
         if over:
             yield f"<figure><figcaption>Best over trials</figcaption>{over}</figure>"
         if beside:
             rank = rank_correlation(
-                [row.predicted or 0.0 for row in known], [row.seconds or 0.0 for row in known]
+                [row.predicted or 0.0 for row in measured], [row.seconds or 0.0 for row in measured]
             )
             said = "" if rank is None else f", rank correlation {rank:.2f}"
             caption = f"Measured by predicted time{said}"

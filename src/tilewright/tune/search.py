@@ -121,9 +121,9 @@ class Search:
             if point is None:
                 self._exhausted = True
                 return None
-            known = self._rows.get(repr(point))
-            if known is not None:
-                self._strategy.tell(point, known.seconds)
+            row = self._rows.get(repr(point))
+            if row is not None:
+                self._strategy.tell(point, row.seconds)
             elif repr(point) not in self._running:
                 self._exhausted = False
                 most = None if self._predicted is None else _PRUNED_ABOVE * self._predicted
@@ -189,7 +189,7 @@ class Search:
         if row.seconds and before.seconds:
             changed += self._rescaled(row.config, row.seconds / before.seconds)
         self.database.add_all(changed)
-        self._rows |= {each.config: each for each in changed}
+        self._rows |= {changed_row.config: changed_row for changed_row in changed}
         return row
 
     def _rescaled(self, config: str, factor: float) -> Iterator[Row]:

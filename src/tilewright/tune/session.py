@@ -89,14 +89,14 @@ def campaign(
     with _executor(wanted, options) as (executor, jobs, measuring):
         searches = [
             Search(
-                each.subject,
+                want.subject,
                 database,
                 options.strategy,
                 measuring,
                 options.budget.trials,
-                each.weight,
+                want.weight,
             )
-            for each in wanted
+            for want in wanted
         ]
         yield Campaign(searches, executor, jobs, options.budget, told)
 
@@ -106,7 +106,7 @@ def _executor(
     wanted: Sequence[Wanted], options: Options
 ) -> Iterator[tuple[Executor, int | Callable[[], int], Measuring]]:
     """What tries the points, how many it tries at a time, and how it times them."""
-    kinds = {Kind.of(each.subject.asked) for each in wanted}
+    kinds = {Kind.of(want.subject.asked) for want in wanted}
     if options.scheduler is not None and wanted:
         with workers(options.scheduler, kinds) as there:
             yield there, lambda: there.count, Measuring(options.seed, options.cold)
@@ -132,6 +132,6 @@ def check_searches(searches: Sequence[Search]) -> None:
 def _measuring(wanted: Sequence[Wanted], options: Options, folder: Path) -> Measuring:
     """While a kernel is timed, others are built only where half of the cores are idle all the same:
     cores share more than memory, and times are off by half where both are busy."""
-    threads = max((each.subject.asked.threads for each in wanted), default=1)
+    threads = max((want.subject.asked.threads for want in wanted), default=1)
     alone = 2 * (threads + options.jobs - 1) > Host().cores
     return Measuring(options.seed, options.cold, lock=str(folder / "timing.lock"), alone=alone)

@@ -35,9 +35,9 @@ def timing(lock: str) -> Iterator[None]:
     if not lock:
         yield
         return
-    with _opened(_gate(lock)) as gate, _opened(lock) as own:
+    with _opened(_gate(lock)) as gate, _opened(lock) as lock_file:
         _take(gate, fcntl.LOCK_EX)
-        _take(own, fcntl.LOCK_EX)
+        _take(lock_file, fcntl.LOCK_EX)
         yield
 
 
@@ -48,8 +48,8 @@ def building(lock: str) -> Iterator[None]:
     if not lock:
         yield
         return
-    with _opened(_gate(lock)) as gate, _opened(lock) as own:
-        builder = _Builder(gate, own)
+    with _opened(_gate(lock)) as gate, _opened(lock) as lock_file:
+        builder = _Builder(gate, lock_file)
         builder.begin()
         if threading.current_thread() is not threading.main_thread():
             yield  # which no signal interrupts

@@ -39,7 +39,7 @@ def first_configs(
                 configs = list(adapted(parse_config(row.config), dims))
             except ScheduleError:
                 continue  # of a recipe that is not there
-            yield from (each for each in configs if each not in offered)
+            yield from (config for config in configs if config not in offered)
             offered.update(configs)
 
 
@@ -69,8 +69,8 @@ def _changed(choices: Any, sizes: Mapping[str, int], fit: Fit) -> Any:
     if isinstance(choices, Choices):
         values = {name: getattr(choices, name) for name in choices.names()}
         return replace(choices, **{n: _changed(v, sizes, fit) for n, v in values.items()})
-    if isinstance(choices, tuple) and any(isinstance(each, Choices) for each in choices):
-        return tuple(_changed(each, sizes, fit) for each in choices)
+    if isinstance(choices, tuple) and any(isinstance(choice, Choices) for choice in choices):
+        return tuple(_changed(choice, sizes, fit) for choice in choices)
     if isinstance(choices, Mapping):
         lengths = {name: _length(name, sizes) for name in choices}
         return {

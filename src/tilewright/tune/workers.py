@@ -94,12 +94,12 @@ class Workers(Executor):
         start = monotonic()
         while not (there := self._there()) and monotonic() - start < _ARRIVING:
             self._changed.wait(0.1)
-        while not all(each in self._said for each in there):
+        while not all(name in self._said for name in there):
             if monotonic() - start > _LOADING:
                 break
             self._changed.wait(0.1)
             there = self._there()
-        fit = [each for each in there if not self._fault(each)]
+        fit = [name for name in there if not self._fault(name)]
         if not fit:
             raise self._none(there)
         return len(fit)
@@ -107,13 +107,13 @@ class Workers(Executor):
     def _there(self) -> list[str]:
         """The addresses of all workers, which are asked what they are."""
         there = list(self._client.nthreads())
-        for each in there:
-            if each not in self._asked:
-                self._asked[each] = self._on(each, kind_here, self._kind.target)
-                self._asked[each].add_done_callback(partial(self._answered, each))
-        for each in self._asked.keys() - set(there):
-            self._asked.pop(each).cancel()
-            self._said.pop(each, None)
+        for address in there:
+            if address not in self._asked:
+                self._asked[address] = self._on(address, kind_here, self._kind.target)
+                self._asked[address].add_done_callback(partial(self._answered, address))
+        for address in self._asked.keys() - set(there):
+            self._asked.pop(address).cancel()
+            self._said.pop(address, None)
         return there
 
     def _answered(self, worker: str, remote: Any) -> None:
@@ -133,7 +133,7 @@ class Workers(Executor):
         if not there:
             why = "it has no workers"
         else:
-            named = [f"{each}: {self._fault(each)}" for each in there[:_NAMED]]
+            named = [f"{name}: {self._fault(name)}" for name in there[:_NAMED]]
             rest = len(there) - len(named)
             why = "; ".join(named) + (f"; and {rest} others" if rest else "")
         return TuningError(
@@ -175,7 +175,7 @@ class Workers(Executor):
         there = self._there()
         for worker in self._running.keys() - set(there):
             self._gone(worker)
-        fit = [each for each in there if not self._fault(each)]
+        fit = [name for name in there if not self._fault(name)]
         self._fit = len(fit)
         if fit:
             self._last = monotonic()
@@ -200,8 +200,8 @@ class Workers(Executor):
                 # Where the worker is lost with the result, this waits until `_gone` cancels it.
                 result = remote.result()
             except BaseException as error:
-                own = remote.status == "error" and type(error).__name__ != "KilledWorker"
-                future.set_exception(error if own else _lost(worker))
+                is_own = remote.status == "error" and type(error).__name__ != "KilledWorker"
+                future.set_exception(error if is_own else _lost(worker))
             else:
                 future.set_result(result)
         self._running.pop(worker, None)

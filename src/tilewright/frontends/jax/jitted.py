@@ -63,24 +63,24 @@ class Jitted:
         Raises `ArgumentError` for what is no array of JAX's types, and what the function raises
         while JAX traces it.
         """
-        made, leaves = self._found(arguments, named)
-        graph = made.graph
-        given: dict[str, Any] = {}
+        compiled, leaves = self._found(arguments, named)
+        graph = compiled.graph
+        values_of: dict[str, Any] = {}
         updated: dict[str, Any] = {}
         for name, leaf in zip(graph.inputs, leaves, strict=True):
             if name in graph.outputs:
                 updated[name] = _donated(leaf)
-                given[name] = _writable(updated[name])
+                values_of[name] = _writable(updated[name])
             else:
-                given[name] = _passed(leaf)
-        found = made.kernel(**given)
+                values_of[name] = _passed(leaf)
+        outputs = compiled.kernel(**values_of)
         several = len(graph.outputs) > 1
-        values = [found[name] if several else found for name in graph.results]
+        values = [outputs[name] if several else outputs for name in graph.results]
         results = [
-            updated[name] if name in updated else _returned(value, each)
-            for name, value, each in zip(graph.results, values, made.wanted, strict=True)
+            updated[name] if name in updated else _returned(value, form)
+            for name, value, form in zip(graph.results, values, compiled.wanted, strict=True)
         ]
-        return jax.tree_util.tree_unflatten(made.containers, results)
+        return jax.tree_util.tree_unflatten(compiled.containers, results)
 
     def graph(self, *arguments: Any, **named: Any) -> StableHLO:
         """The graph of a call with such arguments."""
@@ -92,8 +92,8 @@ class Jitted:
 
     def _traced(self, arguments: Sequence[Any], named: dict[str, Any]) -> tuple[Any, ...]:
         """The arguments that are not static."""
-        ordered = tuple(each for n, each in enumerate(arguments) if n not in self._places)
-        return ordered, {name: each for name, each in named.items() if name not in self._static}
+        ordered = tuple(argument for n, argument in enumerate(arguments) if n not in self._places)
+        return ordered, {name: value for name, value in named.items() if name not in self._static}
 
     def _found(
         self, arguments: Sequence[Any], named: dict[str, Any]
@@ -110,7 +110,7 @@ class Jitted:
         # (What 1.0 is says whether there are types of 64 bits.)
         key = (structure, shapes, tuple(static), types, jax.typeof(1.0))
         try:
-            made = self._kept.get(key)
+            compiled = self._kept.get(key)
         except TypeError as error:
             raise ArgumentError(
                 "a static argument is not hashable",
@@ -118,13 +118,13 @@ class Jitted:
                 why=str(error),
                 cure="pass a tuple for a list, or leave it out of static_argnames",
             ) from error
-        if made is None:
+        if compiled is None:
             lowered = self._jitted.lower(*arguments, **named)
             graph = from_stablehlo(lowered.as_text())
             kernel = compile_graph(graph, self._target, self._threads)
             wanted, containers = jax.tree_util.tree_flatten(lowered.out_info)
-            made = self._kept[key] = _Made(kernel, graph, tuple(wanted), containers)
-        return made, leaves
+            compiled = self._kept[key] = _Made(kernel, graph, tuple(wanted), containers)
+        return compiled, leaves
 
 
 def jit(
@@ -147,7 +147,7 @@ def jit(
     function, or no name of an argument. What JAX transforms goes inside: ``jit(jax.grad(f))``.
     """
     names = (static_argnames,) if isinstance(static_argnames, str) else static_argnames
-    if not isinstance(names, Sequence) or not all(isinstance(each, str) for each in names):
+    if not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
         raise ArgumentError(
             f"{short(names)} are no names of arguments",
             where="static_argnames",
@@ -191,18 +191,18 @@ def _places(function: Any, static: Sequence[str]) -> tuple[int, ...]:
         parameters = inspect.signature(function).parameters
     except ValueError:  # of C
         return ()
-    open_ended = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
+    open_ended = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
     nameless = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.VAR_POSITIONAL)
-    known = [name for name, each in parameters.items() if each.kind not in nameless]
+    names = [name for name, parameter in parameters.items() if parameter.kind not in nameless]
     for name in static:
-        if name not in known and (name in parameters or not open_ended):
+        if name not in names and (name in parameters or not open_ended):
             raise ArgumentError(
                 f"the function has no argument {name!r} that calls can name",
                 where="static_argnames",
-                cure=one_of(name, known) if known else "pass it as an array, or bind it first",
+                cure=one_of(name, names) if names else "pass it as an array, or bind it first",
             )
     ordered = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    by_order = [name for name, each in parameters.items() if each.kind in ordered]
+    by_order = [name for name, parameter in parameters.items() if parameter.kind in ordered]
     return tuple(n for n, name in enumerate(by_order) if name in static)
 
 

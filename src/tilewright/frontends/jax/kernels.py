@@ -44,10 +44,12 @@ def callback(
     given_back = [name for name in kernel.parameters if name in {*call.results, *call.changes}]
 
     def run(*leaves: Any) -> tuple[Any, ...]:
-        arguments = [_host(*each) for each in zip(inputs.values(), leaves, strict=True)]
+        arguments = [_host(*pair) for pair in zip(inputs.values(), leaves, strict=True)]
         held = dict(zip(inputs, arguments, strict=True))
         held |= {name: held[name].copy() for name in call.changes}
-        held |= {n: np.empty(each.shape, each.dtype) for n, each in _made(call, arguments).items()}
+        held |= {
+            n: np.empty(value.shape, value.dtype) for n, value in _made(call, arguments).items()
+        }
         call.launch(held, arguments)
         return tuple(held[name] for name in given_back)
 
@@ -56,8 +58,8 @@ def callback(
         forms = tuple(
             _FORM(np.shape(shaped[n]), jax.numpy.result_type(shaped[n])) for n in given_back
         )
-        found = jax.pure_callback(run, forms, *arguments, vmap_method="sequential")
-        return found[0] if len(found) == 1 else found
+        outputs = jax.pure_callback(run, forms, *arguments, vmap_method="sequential")
+        return outputs[0] if len(outputs) == 1 else outputs
 
     return function
 
@@ -72,8 +74,8 @@ def _made(call: KernelCall, arguments: Sequence[Any]) -> dict[str, Any]:
     """The shapes and types of what the kernel makes."""
     pairs = zip(call.inputs.items(), arguments, strict=True)
     types = {
-        name: dtype(jax.numpy.result_type(each).name)
-        for (name, annotation), each in pairs
+        name: dtype(jax.numpy.result_type(annotated).name)
+        for (name, annotation), annotated in pairs
         if isinstance(annotation, ArrayType)
     }
     return {

@@ -45,12 +45,12 @@ def usual_attributes(
     node: onnx.NodeProto, versions: Mapping[str, int]
 ) -> dict[str, onnx.AttributeProto]:
     """The attributes of a node, and what those that it leaves out usually are."""
-    found: dict[str, onnx.AttributeProto] = {}
+    usual: dict[str, onnx.AttributeProto] = {}
     try:
         schema = onnx.defs.get_schema(node.op_type, versions.get(node.domain, 1), node.domain)
     except onnx.defs.SchemaError:
         schema = None
-    for name, each in schema.attributes.items() if schema is not None else ():
-        if each.default_value is not None and each.default_value.type:
-            found[name] = each.default_value
-    return found | {each.name: each for each in node.attribute}
+    for name, attribute in schema.attributes.items() if schema is not None else ():
+        if attribute.default_value is not None and attribute.default_value.type:
+            usual[name] = attribute.default_value
+    return usual | {attribute.name: attribute for attribute in node.attribute}

@@ -37,7 +37,7 @@ class Reader(Protocol):
         """What is known of a value, or else its tensor."""
 
     def inside(
-        self, body: onnx.GraphProto, scope: Scope, given: Sequence[Any], depth: int
+        self, body: onnx.GraphProto, scope: Scope, values: Sequence[Any], depth: int
     ) -> Scope:
         """The values inside of a body for these arguments."""
 
@@ -45,17 +45,17 @@ class Reader(Protocol):
 def branch(reader: Reader, node: onnx.NodeProto, scope: Scope, depth: int) -> None:
     """The arm of an If whose condition is known; both, where data decides."""
     condition = scope.known.get(node.input[0])
-    arms = {each.name: each.g for each in node.attribute}
+    arms = {attribute.name: attribute.g for attribute in node.attribute}
     if condition is not None:
         arm = arms[_ARMS[0 if condition.reshape(-1)[0] else 1]]
         inner = reader.inside(arm, scope, (), depth)
-        for made, outer in zip(arm.output, node.output, strict=True):
-            scope.take(inner, made.name, outer)
+        for inner_output, outer in zip(arm.output, node.output, strict=True):
+            scope.take(inner, inner_output.name, outer)
         return
 
     def tensors(name: str) -> list[Tensor]:
         inner = reader.inside(arms[name], scope, (), depth)
-        return [reader.tensor(each.name, inner) for each in arms[name].output]
+        return [reader.tensor(output.name, inner) for output in arms[name].output]
 
     test = reshape(reader.tensor(node.input[0], scope), ())
     scope.put(node.output, if_(test, lambda: tensors(_ARMS[0]), lambda: tensors(_ARMS[1])))
@@ -63,7 +63,7 @@ def branch(reader: Reader, node: onnx.NodeProto, scope: Scope, depth: int) -> No
 
 def loop(reader: Reader, node: onnx.NodeProto, scope: Scope, depth: int) -> None:
     """A Loop whose number of iterations is known, one after the other."""
-    body = next(each.g for each in node.attribute if each.name == "body")
+    body = next(attribute.g for attribute in node.attribute if attribute.name == "body")
     limit, test, *names = [*node.input, "", ""][: max(2, len(node.input))]
     if not limit and not test:
         raise UnsupportedError("a Loop with neither a count nor a condition")
@@ -71,8 +71,8 @@ def loop(reader: Reader, node: onnx.NodeProto, scope: Scope, depth: int) -> None
     rows: list[list[Tensor]] = [[] for _ in node.output[len(names) :]]
     if rows and count is not None and is_open(count):
         _bounded(count.reshape(-1)[0])
-    given = [name for name in (limit, test) if name]
-    unknown = next((n for n in given if n not in scope.known or is_open(scope.known[n])), None)
+    values = [name for name in (limit, test) if name]
+    unknown = next((n for n in values if n not in scope.known or is_open(scope.known[n])), None)
     if unknown is not None and rows:
         depends(unknown)
     if unknown is not None:
@@ -83,8 +83,8 @@ def loop(reader: Reader, node: onnx.NodeProto, scope: Scope, depth: int) -> None
     step = 0
     while (steps is None or step < steps) and (go_on is None or bool(go_on.reshape(-1)[0])):
         _bounded(step)
-        given = [np.asarray(step, np.int64), np.asarray(go_on is None or go_on, bool), *states]
-        inner = reader.inside(body, scope, given, depth)
+        values = [np.asarray(step, np.int64), np.asarray(go_on is None or go_on, bool), *states]
+        inner = reader.inside(body, scope, values, depth)
         go_on = inner.known.get(body.output[0].name)
         if go_on is None and not rows and not step:
             # What this turn emitted is used by nothing.
@@ -92,16 +92,16 @@ def loop(reader: Reader, node: onnx.NodeProto, scope: Scope, depth: int) -> None
             return
         if go_on is None:
             raise UnsupportedError("how often a Loop runs depends on data")
-        states = [reader.value(each.name, inner) for each in body.output[1 : 1 + len(states)]]
-        for row, each in zip(rows, body.output[1 + len(states) :], strict=True):
-            row.append(reader.tensor(each.name, inner))
+        states = [reader.value(output.name, inner) for output in body.output[1 : 1 + len(states)]]
+        for row, output in zip(rows, body.output[1 + len(states) :], strict=True):
+            row.append(reader.tensor(output.name, inner))
         step += 1
     scope.put(node.output, [*states, *(_stacked(row, 0) for row in rows)])
 
 
 def _while(reader: Reader, node: onnx.NodeProto, scope: Scope, depth: int) -> None:
     """A Loop whose number of iterations depends on data: one of the graph."""
-    body = next(each.g for each in node.attribute if each.name == "body")
+    body = next(attribute.g for attribute in node.attribute if attribute.name == "body")
     limit, test, *names = [*node.input, "", ""][: max(2, len(node.input))]
     states = [reader.tensor(name, scope) for name in names]
     builder = reader.builder
@@ -116,26 +116,27 @@ def _while(reader: Reader, node: onnx.NodeProto, scope: Scope, depth: int) -> No
 
     def turn(carried: Sequence[Tensor]) -> list[Tensor]:
         inner = reader.inside(body, scope, carried, depth)
-        go_on, *new = (reader.tensor(each.name, inner) for each in body.output)
+        go_on, *new = (reader.tensor(output.name, inner) for output in body.output)
         after = elementwise(lambda s: s + const(1), carried[0])
         return [after, reshape(go_on, ()), *new]
 
-    found = while_([builder.splat(0, "s64"), first, *states], more, turn, builder)
-    scope.put(node.output, found[2:])
+    tensors = while_([builder.splat(0, "s64"), first, *states], more, turn, builder)
+    scope.put(node.output, tensors[2:])
 
 
 def scan(reader: Reader, node: onnx.NodeProto, scope: Scope, depth: int) -> None:
     """A Scan, step by step."""
-    given = {each.name: attribute_of(each) for each in node.attribute}
+    attributes = {attribute.name: attribute_of(attribute) for attribute in node.attribute}
     if reader.versions.get("", 1) < 9:
         raise UnsupportedError("a Scan of before version 9")
-    body, count = given["body"], given["num_scan_inputs"]
+    body, count = attributes["body"], attributes["num_scan_inputs"]
     states = [reader.value(name, scope) for name in node.input[: len(node.input) - count]]
     sources = [reader.tensor(name, scope) for name in node.input[len(node.input) - count :]]
     dims = [
-        n % x.rank for n, x in zip(given.get("scan_input_axes", [0] * count), sources, strict=True)
+        n % x.rank
+        for n, x in zip(attributes.get("scan_input_axes", [0] * count), sources, strict=True)
     ]
-    turned = given.get("scan_input_directions", [0] * count)
+    turned = attributes.get("scan_input_directions", [0] * count)
     steps = sources[0].shape[dims[0]]
     rows: list[list[Tensor]] = [[] for _ in node.output[len(states) :]]
     for step in range(_bounded(steps)):
@@ -144,14 +145,14 @@ def scan(reader: Reader, node: onnx.NodeProto, scope: Scope, depth: int) -> None
             for x, n, back in zip(sources, dims, turned, strict=True)
         ]
         inner = reader.inside(body, scope, [*states, *parts], depth)
-        found = [reader.value(each.name, inner) for each in body.output]
-        states = found[: len(states)]
-        for row, each in zip(rows, body.output[len(states) :], strict=True):
-            row.append(reader.tensor(each.name, inner))
-    axes = given.get("scan_output_axes", [0] * len(rows))
-    back = given.get("scan_output_directions", [0] * len(rows))
-    made = [_stacked(r[::-1] if b else r, n) for r, n, b in zip(rows, axes, back, strict=True)]
-    scope.put(node.output, [*states, *made])
+        outputs = [reader.value(output.name, inner) for output in body.output]
+        states = outputs[: len(states)]
+        for row, output in zip(rows, body.output[len(states) :], strict=True):
+            row.append(reader.tensor(output.name, inner))
+    axes = attributes.get("scan_output_axes", [0] * len(rows))
+    back = attributes.get("scan_output_directions", [0] * len(rows))
+    tensors = [_stacked(r[::-1] if b else r, n) for r, n, b in zip(rows, axes, back, strict=True)]
+    scope.put(node.output, [*states, *tensors])
 
 
 CONTROL: Mapping[str, Callable[[Reader, onnx.NodeProto, Scope, int], None]] = {

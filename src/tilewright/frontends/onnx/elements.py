@@ -22,22 +22,27 @@ from tilewright.tensor.views import broadcast_in_dim, broadcast_to, common_shape
 Function = Callable[..., Expr]
 
 
-def mapped(function: Function, *given: Tensor, dtype: DType | None = None) -> Tensor:
+def mapped(function: Function, *values: Tensor, dtype: DType | None = None) -> Tensor:
     """``function`` of elements of tensors that are broadcast to one shape; of the first one's type
     without ``dtype``."""
-    shape = common_shape(*(each.shape for each in given))
-    result = given[0].dtype if dtype is None else dtype
+    shape = common_shape(*(tensor.shape for tensor in values))
+    result = values[0].dtype if dtype is None else dtype
 
     def value(*elements: Expr) -> Expr:
         return cast(
-            result, function(*(cast(accumulator_for(each.type), each) for each in elements))
+            result,
+            function(*(cast(accumulator_for(element.type), element) for element in elements)),
         )
 
-    return elementwise(value, *(broadcast_to(each, shape) for each in given), dtype=result)
+    return elementwise(value, *(broadcast_to(tensor, shape) for tensor in values), dtype=result)
 
 
 UNARY: dict[str, Function] = {
-    **{each.onnx: each.of for each in UNARY_FUNCTIONS.values() if each.onnx},
+    **{
+        unary_function.onnx: unary_function.of
+        for unary_function in UNARY_FUNCTIONS.values()
+        if unary_function.onnx
+    },
     "Neg": functions.negated,
     "Relu": lambda x: maximum(x, const(0, x.type)),
     "Softplus": lambda x: activations.soft_plus(x),
@@ -72,8 +77,8 @@ _SEVERAL: dict[str, Function] = {
 
 
 def _builds(function: Function, dtype: DType | None = None) -> Callable[..., Tensor]:
-    def build(at: Place, *given: Tensor) -> Tensor:
-        return mapped(function, *given, dtype=dtype)
+    def build(at: Place, *values: Tensor) -> Tensor:
+        return mapped(function, *values, dtype=dtype)
 
     return build
 
@@ -85,16 +90,16 @@ for _name, _comparison in _COMPARED.items():
 
 
 @op(*_SEVERAL)
-def several(at: Place, *given: Tensor) -> Tensor:
+def several(at: Place, *values: Tensor) -> Tensor:
     function = _SEVERAL[at.op]
-    count = len(given)
+    count = len(values)
 
     def value(first: Expr, *others: Expr) -> Expr:
-        for each in others:
-            first = function(first, each)
+        for other in others:
+            first = function(first, other)
         return first / const(count, first.type) if at.op == "Mean" else first
 
-    return mapped(value, *given)
+    return mapped(value, *values)
 
 
 @op("Mod")
@@ -119,7 +124,7 @@ def shift(at: Place, a: Tensor, b: Tensor) -> Tensor:
 @op("Where")
 def where(at: Place, condition: Tensor, a: Tensor, b: Tensor) -> Tensor:
     shape = common_shape(condition.shape, a.shape, b.shape)
-    return elementwise(select, *(broadcast_to(each, shape) for each in (condition, a, b)))
+    return elementwise(select, *(broadcast_to(tensor, shape) for tensor in (condition, a, b)))
 
 
 @op("Clip")
@@ -167,7 +172,7 @@ NUMBERED: dict[str, tuple[Function, dict[str, float]]] = {
 @op(*NUMBERED)
 def of_attributes(at: Place, x: Tensor) -> Tensor:
     function, usual = NUMBERED[at.op]
-    numbers = [at.attribute(each, value) for each, value in usual.items()]
+    numbers = [at.attribute(name, value) for name, value in usual.items()]
     return mapped(lambda s: function(s, *numbers), x)
 
 

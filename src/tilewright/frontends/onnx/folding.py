@@ -21,13 +21,13 @@ def folded(
 ) -> list[np.ndarray[Any, Any]] | None:
     """The results of a node; None where it is none to be computed now."""
     if node.op_type.removesuffix("Like") in _RANDOM or any(
-        each.HasField("g") for each in node.attribute
+        attribute.HasField("g") for attribute in node.attribute
     ):
         return None
     if node.op_type == "DequantizeLinear" and known[0] is not None and known[0].ndim > 1:
         # Weights stay what they are: products are those of the integers.
         return None
-    if sum(each.size for each in known if each is not None) > _LIMIT:
+    if sum(array.size for array in known if array is not None) > _LIMIT:
         return None
     names = [name for name in node.input if name]
     graph = onnx.helper.make_graph(
@@ -43,5 +43,5 @@ def folded(
         results = ReferenceEvaluator(model).run(None, arrays)
     except Exception:  # whatever it does not know
         return None
-    found = iter(np.asarray(each) for each in results)
-    return [next(found) if name else np.zeros(0) for name in node.output]
+    result = iter(np.asarray(output) for output in results)
+    return [next(result) if name else np.zeros(0) for name in node.output]

@@ -63,7 +63,7 @@ def flatten(at: Place, x: Tensor) -> Tensor:
 
 
 @op("Squeeze")
-def squeeze(at: Place, x: Tensor, given: Tensor | None = None) -> Tensor:
+def squeeze(at: Place, x: Tensor, values: Tensor | None = None) -> Tensor:
     dims = at.whole("axes", 1)
     gone = (
         [axis_of(n, x.rank) for n in dims]
@@ -74,7 +74,7 @@ def squeeze(at: Place, x: Tensor, given: Tensor | None = None) -> Tensor:
 
 
 @op("Unsqueeze")
-def unsqueeze(at: Place, x: Tensor, given: Tensor | None = None) -> Tensor:
+def unsqueeze(at: Place, x: Tensor, values: Tensor | None = None) -> Tensor:
     dims = at.whole("axes", 1) or []
     rank = x.rank + len(dims)
     new = {axis_of(n, rank) for n in dims}
@@ -101,9 +101,9 @@ def tile_op(at: Place, x: Tensor, repeats: Tensor) -> Tensor:
 
 
 @op("Concat")
-def concat(at: Place, *given: Tensor) -> Tensor:
-    n = axis_of(at.attribute("axis", 1), given[0].rank)
-    parts = [each for each in given if each.elements] or list(given[:1])
+def concat(at: Place, *tensors: Tensor) -> Tensor:
+    n = axis_of(at.attribute("axis", 1), tensors[0].rank)
+    parts = [tensor for tensor in tensors if tensor.elements] or list(tensors[:1])
     return concatenate(parts, n)
 
 
@@ -113,8 +113,8 @@ def split_op(at: Place, x: Tensor, sizes: Tensor | None = None) -> tuple[Tensor,
     lengths = at.whole("split", 1)
     if lengths is None:
         count = at.attribute("num_outputs", len(at.shapes))
-        each = -(-x.shape[n] // count)
-        lengths = [max(0, min(each, x.shape[n] - k * each)) for k in range(count)]
+        length = -(-x.shape[n] // count)
+        lengths = [max(0, min(length, x.shape[n] - k * length)) for k in range(count)]
     return split(x, n, lengths)
 
 
@@ -154,8 +154,10 @@ def pad_op(at: Place, x: Tensor, *others: Tensor | None) -> Tensor:
         low[axis_of(n, x.rank)], high[axis_of(n, x.rank)] = amounts[k], amounts[k + len(dims)]
     mode = at.attribute("mode", "constant")
     if mode == "constant":
-        given = others[1] if len(others) > 1 else None
-        value = given if given is not None else at.builder.splat(at.attribute("value", 0), x.dtype)
+        tensor = others[1] if len(others) > 1 else None
+        value = (
+            tensor if tensor is not None else at.builder.splat(at.attribute("value", 0), x.dtype)
+        )
         return pad(x, reshape(value, ()), low, high)
     return extended(x, low, high, mode)
 

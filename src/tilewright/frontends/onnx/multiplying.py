@@ -46,8 +46,8 @@ def matmul(at: Place, a: Tensor, b: Tensor) -> Tensor:
 
 
 @op("Einsum")
-def einsum_op(at: Place, *given: Tensor) -> Tensor:
-    return einsum(at.attribute("equation"), *given)
+def einsum_op(at: Place, *tensors: Tensor) -> Tensor:
+    return einsum(at.attribute("equation"), *tensors)
 
 
 @op("Gemm")
@@ -57,10 +57,10 @@ def gemm(at: Place, a: Tensor, b: Tensor, c: Tensor | None = None) -> Tensor:
     if at.attribute("transB", 0):
         b = transpose(b, (1, 0))
     type_ = accumulator_for(a.dtype)
-    found = product(a, b, type_)
+    tensor = product(a, b, type_)
     alpha, beta = at.attribute("alpha", 1.0), at.attribute("beta", 1.0)
-    addend = None if c is None else broadcast_to(c, found.shape)
-    return plus(found, addend, a.dtype, alpha, beta)
+    addend = None if c is None else broadcast_to(c, tensor.shape)
+    return plus(tensor, addend, a.dtype, alpha, beta)
 
 
 @op("MatMulInteger")
@@ -110,11 +110,11 @@ def requantized(sums: Tensor, scales: Sequence[Tensor], zero: Tensor, along: int
         if second.elements != sums.shape[along]:
             refuse(f"{second.elements} scales along {sums.shape[along]} places")
     second = reshape(second, shape)
-    ones = [reshape(each, ()) for each in (first, third, zero)]
+    ones = [reshape(tensor, ()) for tensor in (first, third, zero)]
 
     def value(s: Expr, b: Expr, a: Expr, c: Expr, z: Expr) -> Expr:
-        found = unary("round", cast(a.type, s) * (a * b / c)) + cast(a.type, z)
-        return clamped(found, type_.lowest, type_.highest)
+        expr = unary("round", cast(a.type, s) * (a * b / c)) + cast(a.type, z)
+        return clamped(expr, type_.lowest, type_.highest)
 
     return mapped(value, sums, second, *ones, dtype=type_)
 

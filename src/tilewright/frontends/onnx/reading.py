@@ -53,21 +53,21 @@ def from_onnx(
     for what is no model or an ill-formed one, and `UnsupportedError` for what is not there, and
     says which node it is.
     """
-    given = _loaded(model)
-    _check_version(given)
+    loaded = _loaded(model)
+    _check_version(loaded)
     try:
-        onnx.checker.check_model(given)
-        given = onnx.shape_inference.infer_shapes(given)
+        onnx.checker.check_model(loaded)
+        loaded = onnx.shape_inference.infer_shapes(loaded)
     except Exception as error:  # the package's own, of several kinds
         raise ArgumentError(
             "the model is ill-formed", why=str(error).strip()[:500], cure="export it again"
         ) from error
     contents = dict(known or {})
-    have = contents.keys() | {each.name for each in given.graph.initializer}
-    dims = Dims([info for info in given.graph.input if info.name not in have])
+    have = contents.keys() | {each.name for each in loaded.graph.initializer}
+    dims = Dims([info for info in loaded.graph.input if info.name not in have])
 
     def read(open_sizes: OpenSizes, values: Mapping[str, int]) -> Graph:
-        return _Reading(given, contents, open_sizes, dims, values).graph()
+        return _Reading(loaded, contents, open_sizes, dims, values).graph()
 
     numbers = {dims.names.get(name, name): size for name, size in (sizes or {}).items()}
     return opened(tuple(dims.names.values()), numbers, read)
@@ -93,10 +93,10 @@ def _loaded(model: Any) -> onnx.ModelProto:
 def _check_version(model: onnx.ModelProto) -> None:
     """`UnsupportedError` for operators of a version that is not known here."""
     newest = onnx.defs.onnx_opset_version()
-    for each in model.opset_import:
-        if each.domain in ("", "ai.onnx") and each.version > newest:
+    for opset in model.opset_import:
+        if opset.domain in ("", "ai.onnx") and opset.version > newest:
             raise UnsupportedError(
-                f"the model's operators are of version {each.version}",
+                f"the model's operators are of version {opset.version}",
                 where="opset_import",
                 why=f"the package onnx that is installed knows them up to {newest}",
                 cure=f"export it with opset {newest} or less, or update the package",
@@ -109,7 +109,7 @@ class _Reading:
     def __init__(
         self,
         model: onnx.ModelProto,
-        known: dict[str, Any],
+        arrays: dict[str, Any],
         open_sizes: OpenSizes,
         dims: Dims,
         values: Mapping[str, int],
@@ -117,9 +117,9 @@ class _Reading:
         self._model = model
         self.builder = Builder(identifier(model.graph.name) or "model", open_sizes)
         self._dims, self._values = dims, values
-        self.versions = {each.domain: each.version for each in model.opset_import}
+        self.versions = {opset.domain: opset.version for opset in model.opset_import}
         self._functions = {(f.domain, f.name): f for f in model.functions}
-        self._given = known
+        self._given = arrays
 
     def graph(self) -> Graph:
         """The graph."""
@@ -154,18 +154,18 @@ class _Reading:
         scope.tensors[info.name] = self.builder.input(name, type_, shape)
 
     def tensor(self, name: str, scope: Scope) -> Tensor:
-        found = scope.tensors.get(name)
-        if found is None:
+        constant = scope.tensors.get(name)
+        if constant is None:
             if name not in scope.known:
                 raise UnsupportedError(f"nothing computes {name!r}", where=name)
             array = scope.known[name]
             if is_open(array):
-                made = tensor_of_sizes(self.builder, array)
-                scope.tensors[name] = made
-                return made
+                result = tensor_of_sizes(self.builder, array)
+                scope.tensors[name] = result
+                return result
             type_of(onnx.helper.np_dtype_to_tensor_dtype(array.dtype))
-            found = scope.tensors[name] = self.builder.constant(array, identifier(name) or None)
-        return found
+            constant = scope.tensors[name] = self.builder.constant(array, identifier(name) or None)
+        return constant
 
     def _nodes(self, nodes: Sequence[onnx.NodeProto], scope: Scope, depth: int) -> None:
         for node in nodes:
@@ -184,25 +184,25 @@ class _Reading:
                 raise _ill_formed(node, scope, error) from error
 
     def _node(self, node: onnx.NodeProto, scope: Scope, depth: int) -> None:
-        known = [scope.known.get(name) if name else None for name in node.input]
+        values = [scope.known.get(name) if name else None for name in node.input]
         if all(
-            value is not None or not name for value, name in zip(known, node.input, strict=True)
+            value is not None or not name for value, name in zip(values, node.input, strict=True)
         ):
-            of_sizes = any(map(is_open, known))
-            results = calculated(node, known) if of_sizes else folded(node, known, self.versions)
+            of_sizes = any(map(is_open, values))
+            results = calculated(node, values) if of_sizes else folded(node, values, self.versions)
             if results is not None:
                 scope.known |= dict(zip(node.output, results, strict=False))
                 return
         if node.op_type in ("Shape", "Size") and not node.domain:
             shape = self.tensor(node.input[0], scope).shape
             start, end = (0, len(shape))
-            given = {each.name: each.i for each in node.attribute}
-            start, end, _ = slice(given.get("start"), given.get("end")).indices(len(shape))
+            bounds = {attribute.name: attribute.i for attribute in node.attribute}
+            start, end, _ = slice(bounds.get("start"), bounds.get("end")).indices(len(shape))
             whole = shape[start:end] if node.op_type == "Shape" else prod(shape)
             scope.known[node.output[0]] = sizes_array(whole)
             return
-        if node.op_type == "Identity" and known[0] is not None:
-            scope.known[node.output[0]] = known[0]
+        if node.op_type == "Identity" and values[0] is not None:
+            scope.known[node.output[0]] = values[0]
             return
         if node.op_type == "Constant" and node.attribute and node.attribute[0].name == "value":
             scope.known[node.output[0]] = array_of(node.attribute[0].t)
@@ -219,29 +219,29 @@ class _Reading:
             self.builder,
             node.op_type,
             self.versions.get("", 1),
-            {each.name: attribute_of(each) for each in node.attribute},
+            {attribute.name: attribute_of(attribute) for attribute in node.attribute},
             tuple(node.input),
-            known,
+            values,
             [scope.shapes.get(name) for name in node.output],
         )
         inputs = [self.tensor(name, scope) if name else None for name in node.input]
         with self.builder.at(identifier(node.name or node.op_type)):
-            made = handler(place, *inputs)
-        for name, tensor in zip(node.output, _listed(made), strict=False):
+            outputs = handler(place, *inputs)
+        for name, tensor in zip(node.output, _listed(outputs), strict=False):
             if name:
                 scope.tensors[name] = tensor
 
     def inside(
-        self, body: onnx.GraphProto, scope: Scope, given: Sequence[Any], depth: int
+        self, body: onnx.GraphProto, scope: Scope, values: Sequence[Any], depth: int
     ) -> Scope:
-        """The values inside of a body, which sees those around it; ``given`` are its arguments."""
+        """The values inside of a body, which sees those around it; ``values`` are its arguments."""
         inner = Scope()
         inner.tensors, inner.known = dict(scope.tensors), dict(scope.known)
         for info in body.value_info:
             inner.shapes[info.name] = self._dims.shape(info, self._values)
         for tensor in body.initializer:
             inner.known[tensor.name] = array_of(tensor)
-        for info, value in zip(body.input, given, strict=True):
+        for info, value in zip(body.input, values, strict=True):
             inner.known.pop(info.name, None)
             inner.tensors.pop(info.name, None)
             if isinstance(value, Tensor):
@@ -263,7 +263,7 @@ class _Reading:
         """Does what the function says that defines the op."""
         if depth > _DEPTH:
             raise UnsupportedError("functions call one another without end")
-        own = self._functions.get((node.domain, node.op_type))
+        function = self._functions.get((node.domain, node.op_type))
         types = []
         for name in node.input:
             shown = onnx.TypeProto()
@@ -278,24 +278,26 @@ class _Reading:
                 dims = [None if isinstance(n, StandIn) else n for n in tensor.shape]
                 shown = onnx.helper.make_tensor_type_proto(number, dims)
             types.append(shown)
-        body = own if own is not None else body_of(node, self.versions, types)
+        body = function if function is not None else body_of(node, self.versions, types)
         inner = Scope()
         for formal, name in zip(body.input, node.input, strict=False):
             if name in scope.known:
                 inner.known[formal] = scope.known[name]
             elif name:
                 inner.tensors[formal] = self.tensor(name, scope)
-        given = {each.name: each for each in body.attribute_proto}
-        given |= usual_attributes(node, self.versions)
+        attributes = {attribute.name: attribute for attribute in body.attribute_proto}
+        attributes |= usual_attributes(node, self.versions)
         versions, self.versions = (
             self.versions,
             {
                 **self.versions,
-                **{each.domain: each.version for each in body.opset_import},
+                **{opset.domain: opset.version for opset in body.opset_import},
             },
         )
         try:
-            self._nodes([_with_attributes(each, given) for each in body.node], inner, depth + 1)
+            self._nodes(
+                [_with_attributes(child, attributes) for child in body.node], inner, depth + 1
+            )
         finally:
             self.versions = versions
         for formal, name in zip(body.output, node.output, strict=False):
@@ -303,35 +305,35 @@ class _Reading:
 
 
 def _with_attributes(
-    node: onnx.NodeProto, given: Mapping[str, onnx.AttributeProto]
+    node: onnx.NodeProto, values: Mapping[str, onnx.AttributeProto]
 ) -> onnx.NodeProto:
     """A node of a function's body with the attributes that its call gives."""
-    if not any(each.ref_attr_name for each in node.attribute):
+    if not any(attribute.ref_attr_name for attribute in node.attribute):
         return node
-    made = onnx.NodeProto()
-    made.CopyFrom(node)
-    del made.attribute[:]
-    for each in node.attribute:
-        if not each.ref_attr_name:
-            made.attribute.append(each)
-        elif each.ref_attr_name in given:
+    copied = onnx.NodeProto()
+    copied.CopyFrom(node)
+    del copied.attribute[:]
+    for attribute in node.attribute:
+        if not attribute.ref_attr_name:
+            copied.attribute.append(attribute)
+        elif attribute.ref_attr_name in values:
             copy = onnx.AttributeProto()
-            copy.CopyFrom(given[each.ref_attr_name])
-            copy.name = each.name
-            made.attribute.append(copy)
-    return made
+            copy.CopyFrom(values[attribute.ref_attr_name])
+            copy.name = attribute.name
+            copied.attribute.append(copy)
+    return copied
 
 
 def _ill_formed(node: onnx.NodeProto, scope: Scope, error: Exception) -> ArgumentError:
     """What a node is that makes its handler fail so."""
-    given = ", ".join(_described(name, scope) for name in node.input)
+    types_text = ", ".join(_described(name, scope) for name in node.input)
     attributes = ", ".join(
-        f"{each.name}={short(attribute_of(each))}"
-        for each in node.attribute
-        if not each.ref_attr_name
+        f"{attribute.name}={short(attribute_of(attribute))}"
+        for attribute in node.attribute
+        if not attribute.ref_attr_name
     )
     return ArgumentError(
-        f"{node.op_type} is not defined on {given or 'nothing'}"
+        f"{node.op_type} is not defined on {types_text or 'nothing'}"
         + (f" with {attributes}" if attributes else ""),
         where=_place(node),
         why=f"{type(error).__name__}: {error}",
@@ -342,37 +344,37 @@ def _ill_formed(node: onnx.NodeProto, scope: Scope, error: Exception) -> Argumen
 def _described(name: str, scope: Scope) -> str:
     if name in scope.tensors:
         return described(scope.tensors[name])
-    known = scope.known.get(name)
-    return "nothing" if known is None else f"known {known.dtype}{list(known.shape)}"
+    array = scope.known.get(name)
+    return "nothing" if array is None else f"known {array.dtype}{list(array.shape)}"
 
 
-def _as_declared(info: onnx.ValueInfoProto, made: Tensor) -> Tensor:
+def _as_declared(info: onnx.ValueInfoProto, tensor: Tensor) -> Tensor:
     """A result, which is what the model says of it as far as it says anything."""
     shape = shape_of(info)
-    if shape is not None and shape != made.shape:
+    if shape is not None and shape != tensor.shape:
         raise ArgumentError(
-            f"the result {info.name!r} is {described(made)}, not of the shape {[*shape]}",
+            f"the result {info.name!r} is {described(tensor)}, not of the shape {[*shape]}",
             where=info.name,
             why="the model says so of its results",
             cure="export it again",
         )
     number = info.type.tensor_type.elem_type
-    if number and type_of(number) is not made.dtype:
+    if number and type_of(number) is not tensor.dtype:
         raise ArgumentError(
-            f"the result {info.name!r} is {described(made)}, not of {type_of(number)}",
+            f"the result {info.name!r} is {described(tensor)}, not of {type_of(number)}",
             where=info.name,
             why="the model says so of its results",
             cure="export it again",
         )
-    return made
+    return tensor
 
 
 def _place(node: onnx.NodeProto) -> str:
     return f"node {node.name or '/'.join(node.output)} ({node.op_type})"
 
 
-def _listed(made: Any) -> Sequence[Tensor]:
-    return made if isinstance(made, tuple) else (made,)
+def _listed(results: Any) -> Sequence[Tensor]:
+    return results if isinstance(results, tuple) else (results,)
 
 
 def _fresh(name: str, taken: set[str]) -> str:

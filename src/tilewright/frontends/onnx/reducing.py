@@ -42,7 +42,7 @@ _COMBINERS = {"ReduceMax": "max", "ReduceMin": "min", "ReduceProd": "mul"}
     *("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceL2"),
     *("ReduceSumSquare", "ReduceLogSum", "ReduceLogSumExp"),
 )
-def reduction(at: Place, x: Tensor, given: Tensor | None = None) -> Tensor:
+def reduction(at: Place, x: Tensor, axes: Tensor | None = None) -> Tensor:
     dims = at.whole("axes", 1)
     if not dims:
         if at.attribute("noop_with_empty_axes", 0):

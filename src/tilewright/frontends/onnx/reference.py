@@ -24,14 +24,14 @@ def evaluated(
     Raises `UnsupportedError` for what the evaluator does not run.
     """
     model = onnx.load(path)
-    known = {each.name for each in model.graph.initializer}
-    names = [each.name for each in model.graph.input if each.name not in known]
-    given = {name: arguments[own] for name, own in zip(names, graph.inputs, strict=True)}
+    initialized = {tensor.name for tensor in model.graph.initializer}
+    names = [entry.name for entry in model.graph.input if entry.name not in initialized]
+    feeds = {name: arguments[argument] for name, argument in zip(names, graph.inputs, strict=True)}
     try:
-        wanted = ReferenceEvaluator(model).run(None, given)
+        wanted = ReferenceEvaluator(model).run(None, feeds)
     except Exception as error:  # whatever its ops raise
         raise UnsupportedError(
             "ONNX's reference evaluator does not run the model",
             why=f"{type(error).__name__}: {error}",
         ) from error
-    return {name: np.asarray(each) for name, each in zip(graph.outputs, wanted, strict=True)}
+    return {name: np.asarray(array) for name, array in zip(graph.outputs, wanted, strict=True)}

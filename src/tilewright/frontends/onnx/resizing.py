@@ -18,7 +18,7 @@ Numbers = np.ndarray[Any, Any]
 
 
 @op("Resize", "Upsample")
-def resize(at: Place, x: Tensor, *given: Tensor | None) -> Tensor:
+def resize(at: Place, x: Tensor, *inputs: Tensor | None) -> Tensor:
     """By tables of places and weights for each dim, which are made here."""
     scales, shape, dims = _resized(at, x)
     coordinate = at.attribute("coordinate_transformation_mode", "half_pixel")
@@ -69,7 +69,7 @@ def _resized(at: Place, x: Tensor) -> tuple[list[float], list[int], list[int]]:
         at.has(number) and at.known[number] is not None and at.values(number).size
     ):
         raw = at.attributes.get("scales")
-        scales = [float(each) for each in (at.values(number) if raw is None else raw)]
+        scales = [float(factor) for factor in (at.values(number) if raw is None else raw)]
         sizes = [
             x.shape[n] if s == 1 else int(x.shape[n] * s) for n, s in zip(dims, scales, strict=True)
         ]

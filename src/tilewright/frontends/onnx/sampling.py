@@ -87,9 +87,9 @@ def _region(
     """Where the rows or columns of regions are sampled: (regions, places)."""
 
     def corner(n: int) -> Expr:
-        found = cast(accumulator_for(rois.dtype), rois.at(axis(0), const(n)))
-        found = found * number(scale, found)
-        return found - number(0.5, found) if half else found
+        expr = cast(accumulator_for(rois.dtype), rois.at(axis(0), const(n)))
+        expr = expr * number(scale, expr)
+        return expr - number(0.5, expr) if half else expr
 
     start, stop = corner(first), corner(first + 2)
     length = stop - start if half else maximum(stop - start, number(1.0, start))
@@ -97,8 +97,8 @@ def _region(
     place = axis(1)
     bin_, part = cast(start.type, place // ratio), cast(start.type, place % ratio)
     value = start + bin_ * step + (part + number(0.5, part)) * step / number(ratio, part)
-    made = at.builder.tensor((rois.shape[0], size * ratio), value)
-    return at.builder.materialize(made, at.builder.named("regions"))
+    tensor = at.builder.tensor((rois.shape[0], size * ratio), value)
+    return at.builder.materialize(tensor, at.builder.named("regions"))
 
 
 def _regions(x: Tensor, images: Tensor, along: list[Taps], how: str) -> Tensor:
@@ -106,8 +106,8 @@ def _regions(x: Tensor, images: Tensor, along: list[Taps], how: str) -> Tensor:
     image = cast(axis(0).type, images.at(axis(0)))
     image = nearest_within(image, x.shape[0])
     shape = (images.shape[0], *x.shape[1:])
-    each = convert(x, accumulator_for(x.dtype)).viewed(shape, [image, *axes(x.rank)[1:]])
-    return sampled(each, along, "add" if how == "avg" else "max")
+    tensor = convert(x, accumulator_for(x.dtype)).viewed(shape, [image, *axes(x.rank)[1:]])
+    return sampled(tensor, along, "add" if how == "avg" else "max")
 
 
 @op("DeformConv")
@@ -150,5 +150,5 @@ def _shifted(at: Place, offsets: Tensor, kernel: tuple[int, ...], n: int) -> Ten
     place = axis(2 + n) * strides[n] - pads[n] + tap * steps[n]
     shift = offsets.at(axis(0), axis(1), const(n), axis(2), axis(3))
     shape = (*offsets.shape[:2], *offsets.shape[3:])
-    made = at.builder.tensor(shape, cast(shift.type, place) + shift)
-    return at.builder.materialize(made, at.builder.named("places"))
+    tensor = at.builder.tensor(shape, cast(shift.type, place) + shift)
+    return at.builder.materialize(tensor, at.builder.named("places"))

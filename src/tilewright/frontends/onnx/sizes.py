@@ -42,14 +42,14 @@ def calculated(node: onnx.NodeProto, known: Sequence[Array | None]) -> list[Arra
     if handler is None:
         return None
     attributes = {each.name: attribute_of(each) for each in node.attribute}
-    given = [None if each is None else _objects(each) for each in known]
-    if any(each is not None and not _is_whole(each) for each in given):
+    values = [None if each is None else _objects(each) for each in known]
+    if any(each is not None and not _is_whole(each) for each in values):
         return None
     try:
-        made = handler(attributes, *given)
+        result = handler(attributes, *values)
     except (ArithmeticError, LookupError, TypeError, ValueError):
         return None
-    return None if made is None else [_plain(each) for each in made]
+    return None if result is None else [_plain(each) for each in result]
 
 
 def tensor_of_sizes(builder: Builder, array: Array) -> Tensor:
@@ -71,11 +71,11 @@ def _is_whole(array: Array) -> bool:
 
 def _plain(array: Any) -> Array:
     """``array`` with a type of its own, where all of it is numbers."""
-    made = np.asarray(array, object)
-    if is_open(made):
-        return made
-    logical = made.size > 0 and all(isinstance(e, bool | np.bool_) for e in made.reshape(-1))
-    return made.astype(np.bool_ if logical else np.int64)
+    result = np.asarray(array, object)
+    if is_open(result):
+        return result
+    logical = result.size > 0 and all(isinstance(e, bool | np.bool_) for e in result.reshape(-1))
+    return result.astype(np.bool_ if logical else np.int64)
 
 
 Attributes = Mapping[str, Any]
@@ -85,7 +85,7 @@ Handler = Callable[..., Sequence[Any] | None]
 def _of_elements(function: Callable[..., Any]) -> Handler:
     """An op of elements, which broadcast."""
     of_arrays = np.frompyfunc(function, function.__code__.co_argcount, 1)
-    return lambda at, *given: [of_arrays(*given)]
+    return lambda at, *values: [of_arrays(*values)]
 
 
 def _quotient(a: int, b: int) -> int:
@@ -96,7 +96,7 @@ def _quotient(a: int, b: int) -> int:
 def _folded(function: Callable[[Any, Any], Any]) -> Handler:
     """An op of any number of operands, taken two at a time."""
     of_arrays = np.frompyfunc(function, 2, 1)
-    return lambda at, *given: [reduce(of_arrays, given)]
+    return lambda at, *values: [reduce(of_arrays, values)]
 
 
 def _ints(array: Array | None, usual: Any = None) -> list[int]:

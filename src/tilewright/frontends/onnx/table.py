@@ -43,15 +43,15 @@ class Place:
 
     def values(self, number: int) -> np.ndarray[Any, Any]:
         """The contents of an input on which shapes depend. Refuses where they are not known."""
-        found = self.known[number] if number < len(self.known) else None
-        if found is None:
+        array = self.known[number] if number < len(self.known) else None
+        if array is None:
             depends(self.inputs[number])
-        return found
+        return array
 
     def integers(self, number: int) -> list[int]:
         """The same as whole numbers, or sizes that calls pass."""
         values = self.values(number).reshape(-1)
-        return [each if isinstance(each, StandIn) else int(each) for each in values]
+        return [value if isinstance(value, StandIn) else int(value) for value in values]
 
     def said_shape(self, number: int) -> tuple[int, ...] | None:
         """The result's shape as the model says it, where it depends on the contents of an input
@@ -65,8 +65,8 @@ class Place:
     def whole(self, name: str, number: int, usual: Any = None) -> list[int] | None:
         """A list of whole numbers: an attribute of older versions, an input of newer ones."""
         if name in self.attributes:
-            given = self.attributes[name]
-            return [given] if isinstance(given, int) else [int(each) for each in given]
+            value = self.attributes[name]
+            return [value] if isinstance(value, int) else [int(part) for part in value]
         if self.has(number):
             return self.integers(number)
         return list(usual) if usual is not None else None
@@ -105,6 +105,6 @@ def axis_of(axis: int, rank: int) -> int:
     return axis % max(1, rank)
 
 
-def tensors(given: Sequence[Tensor | None]) -> list[Tensor]:
+def tensors(arguments: Sequence[Tensor | None]) -> list[Tensor]:
     """Those that are there."""
-    return [each for each in given if each is not None]
+    return [tensor for tensor in arguments if tensor is not None]

@@ -15,17 +15,19 @@ from tilewright.tensor.views import broadcast_to
 _DOMAIN = "ai.onnx.preview.training"
 
 
-def _each(at: Place, given: Sequence[Tensor], functions: Sequence[Function]) -> tuple[Tensor, ...]:
+def _each(
+    at: Place, tensors: Sequence[Tensor], functions: Sequence[Function]
+) -> tuple[Tensor, ...]:
     """Each of ``functions`` of the rate, the count, and the members of every group: groups of
     tensors, gradients and states follow one another."""
-    rate, count, *others = given
+    rate, count, *others = tensors
     size = len(others) // (len(functions) + 1)
     states = []
     for function in functions:
         for n in range(size):
             group = others[n::size]
             shape = group[0].shape
-            scalars = [broadcast_to(each, shape) for each in (rate, count)]
+            scalars = [broadcast_to(tensor, shape) for tensor in (rate, count)]
             states.append(elementwise(function, *scalars, *group))
     return tuple(states)
 
@@ -36,7 +38,7 @@ def _gradient(at: Place) -> Callable[[Expr, Expr], Expr]:
 
 
 @op(f"{_DOMAIN}.Momentum")
-def momentum(at: Place, *given: Tensor) -> tuple[Tensor, ...]:
+def momentum(at: Place, *tensors: Tensor) -> tuple[Tensor, ...]:
     gradient = _gradient(at)
     alpha, beta = at.attribute("alpha"), at.attribute("beta")
 
@@ -50,11 +52,11 @@ def momentum(at: Place, *given: Tensor) -> tuple[Tensor, ...]:
             v = gradient(x, g) + v * number(alpha, v)
         return x - rate * v
 
-    return _each(at, given, (value, state))
+    return _each(at, tensors, (value, state))
 
 
 @op(f"{_DOMAIN}.Adagrad")
-def adagrad(at: Place, *given: Tensor) -> tuple[Tensor, ...]:
+def adagrad(at: Place, *tensors: Tensor) -> tuple[Tensor, ...]:
     gradient = _gradient(at)
 
     def state(rate: Expr, count: Expr, x: Expr, g: Expr, h: Expr) -> Expr:
@@ -66,11 +68,11 @@ def adagrad(at: Place, *given: Tensor) -> tuple[Tensor, ...]:
         least = number(at.attribute("epsilon", 1e-6), x)
         return x - rate / slower * gradient(x, g) / (root + least)
 
-    return _each(at, given, (value, state))
+    return _each(at, tensors, (value, state))
 
 
 @op(f"{_DOMAIN}.Adam")
-def adam(at: Place, *given: Tensor) -> tuple[Tensor, ...]:
+def adam(at: Place, *tensors: Tensor) -> tuple[Tensor, ...]:
     gradient = _gradient(at)
     alpha, beta = at.attribute("alpha", 0.9), at.attribute("beta", 0.999)
     after = 1.0 - at.attribute("norm_coefficient_post", 0.0)
@@ -85,9 +87,9 @@ def adam(at: Place, *given: Tensor) -> tuple[Tensor, ...]:
         one, steps = number(1.0, x), cast(x.type, count)
         slow = one - binary("pow", number(alpha, x), steps)
         fast = unary("sqrt", one - binary("pow", number(beta, x), steps))
-        own = select(count > const(0, count.type), rate * fast / slow, rate)
+        expr = select(count > const(0, count.type), rate * fast / slow, rate)
         root = unary("sqrt", second(rate, count, x, g, v, h))
         step = first(rate, count, x, g, v, h) / (root + number(at.attribute("epsilon", 1e-6), x))
-        return (x - own * step) * number(after, x)
+        return (x - expr * step) * number(after, x)
 
-    return _each(at, given, (value, first, second))
+    return _each(at, tensors, (value, first, second))

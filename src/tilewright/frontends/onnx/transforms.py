@@ -23,10 +23,10 @@ def transform(
     at: Place, x: Tensor, length: Tensor | None = None, dim: Tensor | None = None
 ) -> Tensor:
     if dim is not None:
-        given = at.integers(2)[0]
+        values = at.integers(2)[0]
     else:
-        given = at.attribute("axis", 1 if at.version < 20 else -2)
-    n = axis_of(given, x.rank)
+        values = at.attribute("axis", 1 if at.version < 20 else -2)
+    n = axis_of(values, x.rank)
     if n == x.rank - 1:
         refuse("a transform along the parts of complex numbers")
     inverse, half = bool(at.attribute("inverse", 0)), bool(at.attribute("onesided", 0))
@@ -39,7 +39,7 @@ def transform(
     rows = (transpose(z[0], order), transpose(z[1], order))
     transformed = _along_last(rows, size, inverse, half)
     back = [order.index(k) for k in range(last + 1)]
-    parts = [transpose(each, back) for each in transformed]
+    parts = [transpose(tensor, back) for tensor in transformed]
     return convert(stack(parts[:1] if inverse and half else parts, x.rank - 1), x.dtype)
 
 
@@ -64,7 +64,7 @@ def _along_last(z: Pair, size: int, inverse: bool, half: bool) -> Pair:
 
 def _sized(z: Pair, size: int) -> Pair:
     """``size`` points along the last dim: zeros at the end, or less."""
-    first, second = (_cut(each, size) for each in z)
+    first, second = (_cut(tensor, size) for tensor in z)
     return first, second
 
 
@@ -91,10 +91,10 @@ def short_time_transform(
         size = signal.shape[1] if window is None else window.shape[0]
     count = max(0, 1 + (signal.shape[1] - size) // stride)
     shape = (signal.shape[0], count, size)
-    frames = [each.viewed(shape, [axis(0), axis(1) * stride + axis(2)]) for each in _parts(signal)]
+    frames = [part.viewed(shape, [axis(0), axis(1) * stride + axis(2)]) for part in _parts(signal)]
     if window is not None:
         factor = broadcast_in_dim(convert(window, frames[0].dtype), shape, (2,))
-        frames = [elementwise(lambda s, w: s * w, each, factor) for each in frames]
+        frames = [elementwise(lambda s, w: s * w, frame, factor) for frame in frames]
     transformed = _along_last(
         (frames[0], frames[1]), size, False, bool(at.attribute("onesided", 1))
     )

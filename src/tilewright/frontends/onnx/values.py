@@ -26,8 +26,8 @@ _NAMES = {
 
 def type_of(number: int) -> DType:
     """The type that ONNX gives this number. Raises `UnsupportedError`."""
-    known = number in TensorProto.DataType.values()
-    name = TensorProto.DataType.Name(number) if known else str(number)
+    is_standard = number in TensorProto.DataType.values()
+    name = TensorProto.DataType.Name(number) if is_standard else str(number)
     if name not in _NAMES:
         raise UnsupportedError(f"elements are of ONNX's type {name}")
     return dtype(_NAMES[name])
@@ -38,9 +38,9 @@ def shape_of(info: onnx.ValueInfoProto) -> tuple[int, ...] | None:
     if not info.type.HasField("tensor_type") or not info.type.tensor_type.HasField("shape"):
         return None
     dims = info.type.tensor_type.shape.dim
-    if any(not each.HasField("dim_value") for each in dims):
+    if any(not dim.HasField("dim_value") for dim in dims):
         return None
-    return tuple(each.dim_value for each in dims)
+    return tuple(dim.dim_value for dim in dims)
 
 
 def array_of(tensor: TensorProto) -> np.ndarray[Any, Any]:
@@ -62,5 +62,5 @@ def attribute_of(attribute: onnx.AttributeProto) -> Any:
     if isinstance(value, TensorProto):
         return array_of(value)
     if isinstance(value, list | tuple) or hasattr(value, "extend"):
-        return [each.decode() if isinstance(each, bytes) else each for each in value]
+        return [text.decode() if isinstance(text, bytes) else text for text in value]
     return value

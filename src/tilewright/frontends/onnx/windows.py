@@ -178,7 +178,7 @@ def average_pool(at: Place, x: Tensor) -> Tensor:
     padding = None
     if at.attribute("count_include_pad", 0):
         taps, strides, steps = (
-            [getattr(each, name) for each in windows] for name in ("taps", "stride", "dilation")
+            [getattr(window, name) for window in windows] for name in ("taps", "stride", "dilation")
         )
         padding = _padding(at, sizes, taps, strides, steps)
     total = pooled(convert(x, accumulator_for(x.dtype)), windows, "add")
@@ -197,10 +197,10 @@ def lp_pool(at: Place, x: Tensor) -> Tensor:
 def global_pool(at: Place, x: Tensor) -> Tensor:
     dims = range(2, x.rank)
     if at.op == "GlobalMaxPool":
-        found = combined(x, dims, "max")
+        tensor = combined(x, dims, "max")
     else:
-        found = mean(convert(x, accumulator_for(x.dtype)), dims, x.dtype)
-    return reshape(found, (*x.shape[:2], *(1 for _ in dims)))
+        tensor = mean(convert(x, accumulator_for(x.dtype)), dims, x.dtype)
+    return reshape(tensor, (*x.shape[:2], *(1 for _ in dims)))
 
 
 @op("Col2Im")
@@ -210,12 +210,12 @@ def columns_to_image(at: Place, x: Tensor, image: Tensor, block: Tensor) -> Tens
     count = len(sizes)
     strides, steps = _steps(at, count)
     windows = windows_of(at.builder, taps, strides, _pads(at, count), dilations=steps)
-    blocks = [each.positions(size) for each, size in zip(windows, sizes, strict=True)]
+    blocks = [window.positions(size) for window, size in zip(windows, sizes, strict=True)]
     if x.shape[1] % prod(taps) or x.shape[2] != prod(blocks):
         refuse(f"{list(x.shape)} as windows of {taps} in an image of {sizes}")
     channels = x.shape[1] // prod(taps)
     parts = reshape(convert(x, accumulator_for(x.dtype)), (x.shape[0], channels, *taps, *blocks))
-    back = [each.back(size) for each, size in zip(windows, sizes, strict=True)]
+    back = [window.back(size) for window, size in zip(windows, sizes, strict=True)]
     windowed = Windowed.of((x.shape[0], channels, *blocks), back)
     tap = [const(size - 1) - axis(2 + count + n) for n, size in enumerate(taps)]
     value = parts.at(axis(0), axis(1), *tap, *windowed.index[2:])

@@ -56,14 +56,14 @@ def parse_dictionary(scanner: Scanner, places: dict[str, Token] | None = None) -
 def _fields(
     scanner: Scanner, closing: str, places: dict[str, Token] | None = None
 ) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    attributes: dict[str, Any] = {}
     for _ in scanner.entries(closing, trailing=closing == ">"):
         token = scanner.peek()
         if token.kind not in ("word", "string"):
             raise scanner.unexpected("the name of an attribute")
         scanner.next()
         name = unquoted(token.text) if token.kind == "string" else token.text
-        if name in found:
+        if name in attributes:
             raise ParseError(
                 f"the attribute {name!r} stands here twice",
                 where=scanner.where(token),
@@ -71,8 +71,8 @@ def _fields(
             )
         if places is not None:
             places[name] = token
-        found[name] = parse_attribute(scanner) if scanner.accept("=") else True
-    return found
+        attributes[name] = parse_attribute(scanner) if scanner.accept("=") else True
+    return attributes
 
 
 def _word(scanner: Scanner) -> Any:
@@ -102,12 +102,12 @@ def _array(scanner: Scanner) -> tuple[Any, ...]:
     scanner.next()
     scanner.expect("<")
     parse_type(scanner)
-    found: list[Any] = []
+    numbers: list[Any] = []
     if scanner.accept(":"):
         for _ in scanner.separated():
-            found.append(_plain_number(scanner))
+            numbers.append(_plain_number(scanner))
     scanner.expect(">")
-    return tuple(found)
+    return tuple(numbers)
 
 
 def _number(scanner: Scanner) -> Any:
@@ -145,10 +145,10 @@ def _string(scanner: Scanner) -> str:
 
 def _list(scanner: Scanner) -> Any:
     """``[a, b]``, or ``[0] x [1]``."""
-    found = parse_list(scanner)
+    values = parse_list(scanner)
     if scanner.accept_word("x"):
-        return Paired(tuple(found), tuple(parse_list(scanner)))
-    return found
+        return Paired(tuple(values), tuple(parse_list(scanner)))
+    return values
 
 
 def parse_list(scanner: Scanner) -> list[Any]:
@@ -160,11 +160,11 @@ def parse_list(scanner: Scanner) -> list[Any]:
 def parse_symbol(scanner: Scanner) -> Symbol:
     """``@name``."""
     text = scanner.expect("symbol", "a name such as @main").text[1:]
-    found = Symbol(unquoted(text) if text.startswith('"') else text)
+    symbol = Symbol(unquoted(text) if text.startswith('"') else text)
     while scanner.accept("::"):  # a symbol in a module in the module
         inner = scanner.expect("symbol").text[1:]
-        found = Symbol(f"{found.name}::{inner}")
-    return found
+        symbol = Symbol(f"{symbol.name}::{inner}")
+    return symbol
 
 
 def _hash(scanner: Scanner) -> Any:
@@ -234,7 +234,7 @@ def _raw_convolved(scanner: Scanner, start: Token) -> Convolved:
             )
         return tuple(named[dim] for dim in range(len(named)))
 
-    found = Convolved(
+    convolved = Convolved(
         letters("input", "batch", "feature"),
         letters("kernel", "input_feature", "output_feature"),
         letters("output", "batch", "feature"),
@@ -245,19 +245,19 @@ def _raw_convolved(scanner: Scanner, start: Token) -> Convolved:
             where=scanner.where(start),
             cure="leave it out",
         )
-    return found
+    return convolved
 
 
 def _dims(scanner: Scanner) -> tuple[str, ...]:
     scanner.expect("[")
-    found: list[str] = []
+    words: list[str] = []
     for _ in scanner.entries("]"):
         token = scanner.next()
         if token.kind not in ("word", "int", "?"):
             scanner.back_to(token.start)
             raise scanner.unexpected("what the dim is: b, f, i, o, or a number")
-        found.append(token.text)
-    return tuple(found)
+        words.append(token.text)
+    return tuple(words)
 
 
 _READERS: Mapping[str, Callable[[Scanner], Any]] = {

@@ -40,45 +40,45 @@ class Check:
         hold, too, if what is expected is some roundings off these, and they are no more anywhere.
         """
         for actual, expected in zip(self.actual, self.expected, strict=True):
-            found, wanted = np.asarray(results[actual]), np.asarray(results[expected])
-            wrong = ~self._holds(found, wanted)
-            close = self.kind != "eq" and is_float(found.dtype)
-            if wrong.any() and not (close and _as_exact(found, wanted, exact().get(actual))):
+            result, wanted = np.asarray(results[actual]), np.asarray(results[expected])
+            wrong = ~self._holds(result, wanted)
+            close = self.kind != "eq" and is_float(result.dtype)
+            if wrong.any() and not (close and _as_exact(result, wanted, exact().get(actual))):
                 place = tuple(int(n) for n in np.argwhere(wrong)[0])
                 return (
                     f"{int(wrong.sum())} of {wrong.size} elements differ: at {list(place)} it is "
-                    f"{found[place]}, expected {wanted[place]}"
+                    f"{result[place]}, expected {wanted[place]}"
                 )
         return None
 
-    def _holds(self, found: NDArray[Any], wanted: NDArray[Any]) -> NDArray[np.bool_]:
-        if found.shape != wanted.shape:
+    def _holds(self, actual: NDArray[Any], wanted: NDArray[Any]) -> NDArray[np.bool_]:
+        if actual.shape != wanted.shape:
             return np.zeros(wanted.shape or (1,), bool)
-        same = np.asarray(found == wanted)
-        if not is_float(found.dtype):
+        same = np.asarray(actual == wanted)
+        if not is_float(actual.dtype):
             return same
-        both_nan = np.isnan(found.astype(np.float64)) & np.isnan(wanted.astype(np.float64))
+        both_nan = np.isnan(actual.astype(np.float64)) & np.isnan(wanted.astype(np.float64))
         same = same | both_nan
         if self.kind == "eq":
             return np.asarray(same)
-        finite = np.isfinite(found.astype(np.float64)) & np.isfinite(wanted.astype(np.float64))
+        finite = np.isfinite(actual.astype(np.float64)) & np.isfinite(wanted.astype(np.float64))
         if self.kind == "close":
-            return np.asarray(same | (finite & (units_apart(found, wanted) <= self.ulps)))
+            return np.asarray(same | (finite & (units_apart(actual, wanted) <= self.ulps)))
         apart = np.abs(
-            np.where(finite, found.astype(np.float64), 0)
+            np.where(finite, actual.astype(np.float64), 0)
             - np.where(finite, wanted.astype(np.float64), 0)
         )
         return np.asarray(same | (finite & (apart <= self.tolerance)))
 
 
-def _as_exact(found: NDArray[Any], wanted: NDArray[Any], exact: NDArray[Any] | None) -> bool:
-    if exact is None or found.shape != wanted.shape:
+def _as_exact(actual: NDArray[Any], wanted: NDArray[Any], exact: NDArray[Any] | None) -> bool:
+    if exact is None or actual.shape != wanted.shape:
         return False
-    rounded = exact.astype(found.dtype)
-    if not (np.isfinite(rounded).all() and np.isfinite(found).all() and np.isfinite(wanted).all()):
+    rounded = exact.astype(actual.dtype)
+    if not (np.isfinite(rounded).all() and np.isfinite(actual).all() and np.isfinite(wanted).all()):
         return False
     allowed = units_apart(wanted, rounded).max()
-    return bool(units_apart(found, rounded).max() <= allowed <= _ROUNDINGS)
+    return bool(units_apart(actual, rounded).max() <= allowed <= _ROUNDINGS)
 
 
 def is_float(type_: np.dtype[Any]) -> bool:

@@ -50,11 +50,11 @@ def _products(o: Operation, a: Array, b: Array, result: Element, product: Produc
         whole = product(convert(a.parts[0], s32), convert(b.parts[0], s32), s32)
         return Array(result, (convert(whole, boolean),))
     first, second = _alike(a, b, type_)
-    found = product(first, second, type_)
+    tensor = product(first, second, type_)
     if isinstance(result, Integer) and result.bits in (2, 4):
         bits = result.bits
-        found = elementwise(lambda x: wrapped(x, bits), found, name="wrap")
-    return Array(result, (found,))
+        tensor = elementwise(lambda x: wrapped(x, bits), tensor, name="wrap")
+    return Array(result, (tensor,))
 
 
 def _alike(a: Array, b: Array, result: DType) -> tuple[Tensor, Tensor]:
@@ -81,7 +81,7 @@ def _dot_general(t: Translation, o: Operation, operands: Sequence[Value]) -> lis
     fields = {}
     for name in sorted(named):
         dims = record.fields.get(name, [])
-        if not isinstance(dims, list) or not all(isinstance(each, int) for each in dims):
+        if not isinstance(dims, list) or not all(isinstance(dim, int) for dim in dims):
             raise wrong(o, "dot_dimension_numbers", "lists of dims")
         fields[name] = dims
     if set(record.fields) - named:
@@ -124,8 +124,8 @@ def _places(
 
 
 def _convolution(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Array]:
-    given = arrays(o, operands, 2, 3)
-    a, b = given[:2]
+    sources = arrays(o, operands, 2, 3)
+    a, b = sources[:2]
     if a.rank != b.rank or a.rank < 2:
         raise ProblemError(
             f"{o.name} takes an input and a kernel of one rank, 2 or more",
@@ -144,16 +144,16 @@ def _convolution(t: Translation, o: Operation, operands: Sequence[Value]) -> lis
     count = rank - 2
     ones = [1] * count
     pads = padding(o, "padding", count)
-    if len(given) == 3:
-        if given[2].known is None or given[2].known.shape != (count, 2):
+    if len(sources) == 3:
+        if sources[2].known is None or sources[2].known.shape != (count, 2):
             raise UnsupportedError(
                 "the padding of a dynamic convolution depends on data",
                 where=o.span,
                 cure="give it as a constant",
             )
-        pads = [(int(low), int(high)) for low, high in given[2].known]
+        pads = [(int(low), int(high)) for low, high in sources[2].known]
     reversal = o.attributes.get("window_reversal")
-    flipped = [bool(each) for each in _flags(o, reversal, count)]
+    flipped = [bool(flag) for flag in _flags(o, reversal, count)]
 
     def product(x: Tensor, y: Tensor, type_: DType) -> Tensor:
         return convolution(
@@ -184,15 +184,15 @@ def _flags(o: Operation, value: object, count: int) -> Sequence[object]:
 
 
 def _einsum(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Array]:
-    given = arrays(o, operands, 1 if o.name == "stablehlo.unary_einsum" else 2)
+    sources = arrays(o, operands, 1 if o.name == "stablehlo.unary_einsum" else 2)
     config = o.attributes.get("einsum_config")
     if not isinstance(config, str) or "->" not in config:
         raise wrong(o, "einsum_config", 'lists of letters and a result, as "ij,jk->ik"')
-    if len(given) == 1:
+    if len(sources) == 1:
         element = result_tensor(o).element
         computed(element)
-        return [Array(element, tuple(einsum(config, part) for part in given[0].parts))]
-    a, b = given
+        return [Array(element, tuple(einsum(config, part) for part in sources[0].parts))]
+    a, b = sources
 
     def product(x: Tensor, y: Tensor, type_: DType) -> Tensor:
         return einsum(config, x, y, dtype=type_)

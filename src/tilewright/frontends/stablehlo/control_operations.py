@@ -41,29 +41,29 @@ def _call(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Value
 
 
 def _while(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Value]:
-    given, tokens = _without_tokens(o, operands)
-    elements = [each.element for each in given]
+    states, tokens = _without_tokens(o, operands)
+    elements = [array.element for array in states]
     condition = region_of(o, 0, takes=len(operands))
     body = region_of(o, 1, takes=len(operands))
 
     def test(values: Sequence[Tensor]) -> Tensor:
-        (found,) = arrays(
+        (result,) = arrays(
             o, t.region(condition, _with_tokens(arrays_of(values, elements), tokens)), 1
         )
-        return found.parts[0]
+        return result.parts[0]
 
     def step(values: Sequence[Tensor]) -> Sequence[Tensor]:
-        found = t.region(body, _with_tokens(arrays_of(values, elements), tokens))
-        kept, _ = _without_tokens(o, found)
+        results = t.region(body, _with_tokens(arrays_of(values, elements), tokens))
+        kept, _ = _without_tokens(o, results)
         return parts_of(kept)
 
     with t.control():
-        found = while_(parts_of(given), test, step, t.builder)
-    return _with_tokens(arrays_of(found, elements), tokens)
+        tensors = while_(parts_of(states), test, step, t.builder)
+    return _with_tokens(arrays_of(tensors, elements), tokens)
 
 
 def _without_tokens(o: Operation, values: Sequence[Value]) -> tuple[list[Array], list[bool]]:
-    tokens = [isinstance(each, Token) for each in values]
+    tokens = [isinstance(value, Token) for value in values]
     return arrays(o, [v for v in values if not isinstance(v, Token)]), tokens
 
 
@@ -83,15 +83,15 @@ def _branch(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Val
     kinds: list[list[Value]] = []
 
     def arm(number: int) -> Sequence[Tensor]:
-        found = t.region(regions[number], [])
-        kinds.append(found)
-        kept, _ = _without_tokens(o, found)
+        results = t.region(regions[number], [])
+        kinds.append(results)
+        kept, _ = _without_tokens(o, results)
         return parts_of(kept)
 
     with t.control():
-        found = _arms(t, o, chooser, len(regions), arm)
+        tensors = _arms(t, o, chooser, len(regions), arm)
     kept, tokens = _without_tokens(o, kinds[0])
-    return _with_tokens(arrays_of(found, [each.element for each in kept]), tokens)
+    return _with_tokens(arrays_of(tensors, [array.element for array in kept]), tokens)
 
 
 def _arms(
@@ -122,7 +122,7 @@ def _arms(
 
 def _both(t: Translation, test: Tensor, arms: Sequence[Branch]) -> tuple[Tensor, ...]:
     """In an expression, both arms are computed."""
-    then, orelse = (each() for each in arms)
+    then, orelse = (arm() for arm in arms)
     return tuple(
         Tensor(t.builder, (), select(test.value, a.value, b.value))
         for a, b in zip(then, orelse, strict=True)
@@ -201,11 +201,11 @@ def _check(t: Translation, o: Operation, operands: Sequence[Value], name: str) -
             why="it compares with files of another interpreter",
             cure="use check.expect_eq",
         )
-    given = arrays(o, operands)
+    sources = arrays(o, operands)
     value = o.attributes.get("value")
     if isinstance(value, Elements):
-        given.append(t.constant(value))
-    if len(given) != 2 or given[0].type != given[1].type:
+        sources.append(t.constant(value))
+    if len(sources) != 2 or sources[0].type != sources[1].type:
         raise ProblemError(
             f"{name} compares two tensors of one type", where=o.span, cure="give two"
         )
@@ -215,15 +215,15 @@ def _check(t: Translation, o: Operation, operands: Sequence[Value], name: str) -
         )
     number = len(t.checks)
     sides = []
-    for side, array in (("actual", given[0]), ("expected", given[1])):
+    for side, array in (("actual", sources[0]), ("expected", sources[1])):
         names = [f"check{number}_{side}{n or ''}" for n in range(len(array.parts))]
-        for each, part in zip(names, array.parts, strict=True):
-            t.builder.output(each, part)
+        for label, part in zip(names, array.parts, strict=True):
+            t.builder.output(label, part)
         sides.append(tuple(names))
     ulps = o.attributes.get("max_ulp_difference", 3)
     # Calls are judged less strictly than operations, as StableHLO's own interpreter does.
     loose = called and kind == "almost_eq"
-    if name == "eq" and not isinstance(given[0].element, Integer):
+    if name == "eq" and not isinstance(sources[0].element, Integer):
         kind = "almost_eq"
     tolerance = o.attributes.get("tolerance", 1e-3 if loose else 1e-4)
     t.checks.append(Check(kind, sides[0], sides[1], o.span, int(ulps), float(tolerance)))

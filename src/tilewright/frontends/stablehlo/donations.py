@@ -39,7 +39,9 @@ def donated(
             free.append(argument.name)
     unused: list[str] = []
     for name in free:
-        fitting = (n for n, each in results.items() if n not in taken and _fits(inputs[name], each))
+        fitting = (
+            n for n, result in results.items() if n not in taken and _fits(inputs[name], result)
+        )
         number = next(fitting, None)
         if number is None:
             unused.append(name)

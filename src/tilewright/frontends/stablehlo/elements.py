@@ -133,7 +133,7 @@ def _converted(scanner: Scanner, literal: _Literal, type_: Tensor) -> NDArray[An
         values = np.array(literal.value, dtype=object)
     except ValueError:
         raise _refused(scanner, literal, "the lists of this constant differ in length") from None
-    if values.size and any(isinstance(each, list) for each in values.flat):
+    if values.size and any(isinstance(number, list) for number in values.flat):
         raise _refused(scanner, literal, "the lists of this constant differ in length")
     target = numpy_type(element)
     if values.size == 0:
@@ -142,15 +142,15 @@ def _converted(scanner: Scanner, literal: _Literal, type_: Tensor) -> NDArray[An
         with np.errstate(over="ignore"):
             return values.astype(np.float64).astype(target)
     try:
-        converted = [_one(each, element, target) for each in values.flat]
+        converted = [_one(number, element, target) for number in values.flat]
     except MismatchError as error:
         raise _refused(scanner, literal, str(error)) from None
     if target.kind in "biufc":
         with np.errstate(over="ignore"):
             return np.array(converted, dtype=target).reshape(values.shape)
     with np.errstate(all="ignore"):
-        found = np.stack([np.asarray(each, dtype=target) for each in converted])
-    return found.reshape(values.shape)
+        stacked = np.stack([np.asarray(number, dtype=target) for number in converted])
+    return stacked.reshape(values.shape)
 
 
 class MismatchError(Exception):

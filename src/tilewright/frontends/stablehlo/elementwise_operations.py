@@ -72,20 +72,20 @@ def compute(
     """The number that ``operation`` gives of numbers of ``elements``, as one of ``result``."""
     name = operation.name.partition(".")[2]
     on = Application(operation, elements, result, numbers)
-    own = _OWN.get(name)
-    found = own(on) if own else _function(name, on)
+    special = _OWN.get(name)
+    exprs = special(on) if special else _function(name, on)
     target = computed_type(result)
     assert target is not None
-    found = tuple(cast(target, each) if each.type is not target else each for each in found)
+    exprs = tuple(cast(target, expr) if expr.type is not target else expr for expr in exprs)
     if isinstance(result, Integer) and result.bits in (2, 4):
-        found = tuple(wrapped(each, result.bits) for each in found)
-    if len(found) != part_count(result):
+        exprs = tuple(wrapped(expr, result.bits) for expr in exprs)
+    if len(exprs) != part_count(result):
         raise ProblemError(
             f"{operation.name} of {elements[0]} does not give {result}",
             where=operation.span,
             cure="correct the types",
         )
-    return found
+    return exprs
 
 
 def _function(name: str, on: Application) -> Number:
@@ -104,7 +104,7 @@ def _function(name: str, on: Application) -> Number:
         table = BOOLEANS if first == Integer(1) else table
         real = table.get(name)
         if real is not None:
-            return (real(*(each[0] for each in numbers)),)
+            return (real(*(number[0] for number in numbers)),)
     raise UnsupportedError(
         f"{on.operation.name} is not defined on {first}",
         where=on.operation.span,
@@ -178,9 +178,9 @@ def _reduce_precision(on: Application) -> Number:
 
 def _count_zeros(on: Application) -> Number:
     """Narrow integers do without the bits in front of them."""
-    found = INTEGERS["count_leading_zeros"](*_bits(on.elements[0], on.numbers[0]))
+    expr = INTEGERS["count_leading_zeros"](*_bits(on.elements[0], on.numbers[0]))
     bits = on.elements[0].bits if isinstance(on.elements[0], Integer) else 8
-    return (found - const(8 - bits, found.type) if bits in (2, 4) else found,)
+    return (expr - const(8 - bits, expr.type) if bits in (2, 4) else expr,)
 
 
 def _count_ones(on: Application) -> Number:
@@ -220,60 +220,60 @@ def translate(
 ) -> Sequence[Value]:
     """An elementwise operation on whole tensors."""
     name = operation.name.partition(".")[2]
-    given = arrays(operation, operands, _TAKES.get(name, 2 if name in _TWO else 1))
+    sources = arrays(operation, operands, _TAKES.get(name, 2 if name in _TWO else 1))
     result = result_tensor(operation)
     computed(result.element)
     for number in _SINGLE.get(name, ()):
-        others = [each for n, each in enumerate(given) if n not in _SINGLE[name]]
-        if given[number].rank == 0 and others[0].rank:
-            given[number] = spread(given[number], others[0].shape)
-    if any(each.shape != given[0].shape for each in given):
-        shapes = ", ".join(str(each.type) for each in given)
+        others = [array for n, array in enumerate(sources) if n not in _SINGLE[name]]
+        if sources[number].rank == 0 and others[0].rank:
+            sources[number] = spread(sources[number], others[0].shape)
+    if any(array.shape != sources[0].shape for array in sources):
+        shapes = ", ".join(str(array.type) for array in sources)
         raise ProblemError(
             f"{operation.name} of {shapes}",
             where=operation.span,
             why="it takes elements at the same places",
             cure="broadcast them to one shape first: stablehlo.broadcast_in_dim",
         )
-    _check_elements(operation, name, given)
-    if result.element == given[0].element and name == "convert":
-        return [given[0]]
+    _check_elements(operation, name, sources)
+    if result.element == sources[0].element and name == "convert":
+        return [sources[0]]
     direction = word(operation, "comparison_direction", DIRECTIONS) if name == "compare" else ""
-    certain = known.elementwise(operation, given, result.element, direction)
+    certain = known.elementwise(operation, sources, result.element, direction)
     if certain is not None:
         return [translation.constant_of(certain, result.element)]
-    return [applied(translation, operation, given, result.element)]
+    return [applied(translation, operation, sources, result.element)]
 
 
 def applied(
-    translation: Translation, operation: Operation, given: Sequence[Array], result: Element
+    translation: Translation, operation: Operation, values: Sequence[Array], result: Element
 ) -> Array:
     """``operation`` of the elements of tensors of one shape."""
-    elements = [each.element for each in given]
+    elements = [array.element for array in values]
 
     def function(numbers: Sequence[Number]) -> Number:
         return compute(operation, elements, result, numbers)
 
-    return mapped(translation, function, given, result, operation.name.partition(".")[2])
+    return mapped(translation, function, values, result, operation.name.partition(".")[2])
 
 
 def mapped(
     translation: Translation,
     function: Callable[[Sequence[Number]], Number],
-    given: Sequence[Array],
+    values: Sequence[Array],
     result: Element,
     name: str,
 ) -> Array:
     """``function`` of the numbers of tensors of one shape, which gives one of ``result``."""
-    elements = [each.element for each in given]
-    flat = parts_of(given)
+    elements = [array.element for array in values]
+    flat = parts_of(values)
 
     def part(index: int) -> Tensor:
         def value(*parts: Expr) -> Expr:
             return function(grouped(parts, elements))[index]
 
         if translation.scalar:
-            number = value(*(each.value for each in flat))
+            number = value(*(tensor.value for tensor in flat))
             return Tensor(translation.builder, flat[0].shape, number)
         return elementwise(value, *flat, name=name)
 
@@ -285,36 +285,38 @@ def _broadcast(
 ) -> Sequence[Value]:
     """``chlo.broadcast_add`` and the like: dims of 1, and those that an operand lacks, are
     repeated."""
-    given = arrays(operation, operands, 2, 3)
-    rank = max(each.rank for each in given)
-    dims = [[*range(rank - each.rank, rank)] for each in given]
+    sources = arrays(operation, operands, 2, 3)
+    rank = max(array.rank for array in sources)
+    dims = [[*range(rank - array.rank, rank)] for array in sources]
     if operation.attributes.get("broadcast_dimensions") is not None:
-        least = min(each.rank for each in given)
+        least = min(array.rank for array in sources)
         said = integers(operation, "broadcast_dimensions", count=least)
         if sorted(set(said)) != said or not all(0 <= n < rank for n in said):
             raise wrong(operation, "broadcast_dimensions", f"dims of {rank}, in order")
-        dims = [said if each.rank == least else own for each, own in zip(given, dims, strict=True)]
+        dims = [
+            said if array.rank == least else dim for array, dim in zip(sources, dims, strict=True)
+        ]
     try:
         shape = np.broadcast_shapes(
             *(
-                [dict(zip(to, each.shape, strict=True)).get(n, 1) for n in range(rank)]
-                for each, to in zip(given, dims, strict=True)
+                [dict(zip(to, array.shape, strict=True)).get(n, 1) for n in range(rank)]
+                for array, to in zip(sources, dims, strict=True)
             )
         )
     except ValueError:
         raise ProblemError(
-            f"{operation.name} of {', '.join(str(each.type) for each in given)}",
+            f"{operation.name} of {', '.join(str(array.type) for array in sources)}",
             where=operation.span,
             why="dims are equal, or one of them is 1",
             cure="give operands of such shapes",
         ) from None
     repeated = [
         replace(
-            each,
-            parts=tuple(views.broadcast_in_dim(part, shape, to) for part in each.parts),
-            known=each.known if each.shape == shape else None,
+            array,
+            parts=tuple(views.broadcast_in_dim(part, shape, to) for part in array.parts),
+            known=array.known if array.shape == shape else None,
         )
-        for each, to in zip(given, dims, strict=True)
+        for array, to in zip(sources, dims, strict=True)
     ]
     plain = replace(operation, name=operation.name.replace("broadcast_", ""))
     return translate(translation, plain, repeated)
@@ -334,19 +336,19 @@ _TWO = {
 }  # fmt: skip
 
 
-def _check_elements(operation: Operation, name: str, given: Sequence[Array]) -> None:
+def _check_elements(operation: Operation, name: str, values: Sequence[Array]) -> None:
     """Operands are of one type, but the condition of a select, which is one of truth values."""
-    same = given
+    same = values
     if name == "select":
-        same = given[1:]
-        if given[0].element != Integer(1):
+        same = values[1:]
+        if values[0].element != Integer(1):
             raise ProblemError(
-                f"the condition of a select is {given[0].element}",
+                f"the condition of a select is {values[0].element}",
                 where=operation.span,
                 cure="give truth values: tensor<...xi1>",
             )
-    if any(each.element != same[0].element for each in same):
-        elements = ", ".join(str(each.element) for each in same)
+    if any(array.element != same[0].element for array in same):
+        elements = ", ".join(str(array.element) for array in same)
         raise ProblemError(
             f"{operation.name} of {elements}",
             where=operation.span,

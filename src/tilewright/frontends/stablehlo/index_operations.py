@@ -35,24 +35,24 @@ from tilewright.tensor.places import axes
 from tilewright.tensor.reductions import Combine
 
 
-def _fields(o: Operation, name: str, kind: str, known: Sequence[str]) -> Mapping[str, Any]:
+def _fields(o: Operation, name: str, kind: str, names: Sequence[str]) -> Mapping[str, Any]:
     record = o.attributes.get(name)
     if not isinstance(record, Record) or record.name != kind:
         raise wrong(o, name, f"#stablehlo.{kind}<...>")
-    unknown = sorted(set(record.fields) - set(known))
+    unknown = sorted(set(record.fields) - set(names))
     if unknown:
-        raise wrong(o, name, f"made of {', '.join(known)} (not {unknown[0]})")
-    found = {}
-    for each in known:
-        value = record.fields.get(each, 0 if each == "index_vector_dim" else [])
-        if each == "index_vector_dim":
+        raise wrong(o, name, f"made of {', '.join(names)} (not {unknown[0]})")
+    values = {}
+    for field in names:
+        value = record.fields.get(field, 0 if field == "index_vector_dim" else [])
+        if field == "index_vector_dim":
             fits = isinstance(value, int)
         else:
             fits = isinstance(value, list) and all(isinstance(n, int) for n in value)
         if not fits:
             raise wrong(o, name, "made of lists of dims")
-        found[each] = value
-    return found
+        values[field] = value
+    return values
 
 
 _GATHER = (
@@ -86,29 +86,29 @@ def _windows(fields: Mapping[str, Any], names: Sequence[str]) -> Windows:
 
 
 def _gather(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Array]:
-    given = arrays(o, operands)
-    if len(given) not in (2, 3):
+    sources = arrays(o, operands)
+    if len(sources) not in (2, 3):
         raise ProblemError(f"{o.name} takes a tensor and indices", where=o.span, cure="give both")
     fields = _fields(o, "dimension_numbers", "gather", _GATHER)
-    sizes = sizes_of(o, given[2]) if len(given) == 3 else integers(o, "slice_sizes")
+    sizes = sizes_of(o, sources[2]) if len(sources) == 3 else integers(o, "slice_sizes")
     windows = _windows(fields, _GATHER)
     parts = tuple(
-        indexing.gather(part, given[1].parts[0], windows, sizes) for part in given[0].parts
+        indexing.gather(part, sources[1].parts[0], windows, sizes) for part in sources[0].parts
     )
-    return [Array(given[0].element, parts)]
+    return [Array(sources[0].element, parts)]
 
 
 def _scatter(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Array]:
-    given = arrays(o, operands)
-    count = (len(given) - 1) // 2
-    if count < 1 or len(given) != 2 * count + 1:
+    sources = arrays(o, operands)
+    count = (len(sources) - 1) // 2
+    if count < 1 or len(sources) != 2 * count + 1:
         raise ProblemError(
             f"{o.name} takes tensors, indices, and as many updates",
             where=o.span,
             cure="give an odd number of operands",
         )
-    tensors, indices, updates = given[:count], given[count], given[count + 1 :]
-    elements = [each.element for each in tensors]
+    tensors, indices, updates = sources[:count], sources[count], sources[count + 1 :]
+    elements = [tensor.element for tensor in tensors]
     windows = _windows(_fields(o, "scatter_dimension_numbers", "scatter", _SCATTER), _SCATTER)
     region = region_of(o, takes=2 * count)
     combiner: str | Combine | None = None
@@ -116,7 +116,7 @@ def _scatter(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Ar
         combiner = named_combiner(region, elements[0])
     if combiner is None and not (count == 1 and replaces(region)):
         combiner = combiner_of(t, region, elements)
-    found = indexing.scatter(
+    results = indexing.scatter(
         parts_of(tensors),
         indices.parts[0],
         parts_of(updates),
@@ -124,60 +124,60 @@ def _scatter(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Ar
         combiner,
         unique=flag(o, "unique_indices"),
     )
-    return arrays_of(found, elements)
+    return arrays_of(results, elements)
 
 
 def _dynamic_slice(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Array]:
-    given = arrays(o, operands)
-    starts = [each.parts[0] for each in given[1:]]
+    sources = arrays(o, operands)
+    starts = [array.parts[0] for array in sources[1:]]
     sizes = integers(o, "slice_sizes")
-    known = given[0].known
-    firsts = [each.known for each in given[1:]]
-    if known is not None and len(sizes) == len(firsts) == known.ndim:
+    contents = sources[0].known
+    firsts = [array.known for array in sources[1:]]
+    if contents is not None and len(sizes) == len(firsts) == contents.ndim:
         places = [
             min(max(int(first), 0), whole - size)
-            for first, size, whole in zip(firsts, sizes, known.shape, strict=True)
+            for first, size, whole in zip(firsts, sizes, contents.shape, strict=True)
             if first is not None and first.ndim == 0 and 0 <= size <= whole
         ]
         if len(places) == len(sizes):
             cut = tuple(slice(a, a + size) for a, size in zip(places, sizes, strict=True))
-            return [t.constant_of(known[cut], given[0].element)]
-    parts = tuple(indexing.dynamic_slice(part, starts, sizes) for part in given[0].parts)
-    return [Array(given[0].element, parts)]
+            return [t.constant_of(contents[cut], sources[0].element)]
+    parts = tuple(indexing.dynamic_slice(part, starts, sizes) for part in sources[0].parts)
+    return [Array(sources[0].element, parts)]
 
 
 def _dynamic_update_slice(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Array]:
-    given = arrays(o, operands)
-    if len(given) < 2 or given[0].element != given[1].element:
+    sources = arrays(o, operands)
+    if len(sources) < 2 or sources[0].element != sources[1].element:
         raise ProblemError(
             f"{o.name} takes a tensor, an update of its element type, and where it begins",
             where=o.span,
             cure="give all of them",
         )
-    starts = [each.parts[0] for each in given[2:]]
+    starts = [array.parts[0] for array in sources[2:]]
     parts = tuple(
         indexing.dynamic_update_slice(part, update, starts)
-        for part, update in zip(given[0].parts, given[1].parts, strict=True)
+        for part, update in zip(sources[0].parts, sources[1].parts, strict=True)
     )
-    return [Array(given[0].element, parts)]
+    return [Array(sources[0].element, parts)]
 
 
 def _index_select(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Array]:
     """Elements along one dim whose places are data; the first ``batch_dims`` dims are those of the
     places, too."""
-    given, indices = arrays(o, operands, 2)
+    array, indices = arrays(o, operands, 2)
     dim, batch = integer(o, "dim"), integer(o, "batch_dims", 0)
-    if not 0 <= batch <= min(indices.rank, dim) or not dim < given.rank:
-        raise wrong(o, "dim", f"a dim of {given.type}, behind {batch} that both have")
+    if not 0 <= batch <= min(indices.rank, dim) or not dim < array.rank:
+        raise wrong(o, "dim", f"a dim of {array.type}, behind {batch} that both have")
     chosen = indices.shape[batch:]
-    shape = (*given.shape[:dim], *chosen, *given.shape[dim + 1 :])
+    shape = (*array.shape[:dim], *chosen, *array.shape[dim + 1 :])
     places = axes(len(shape))
     behind = dim + len(chosen)
     place = cast(s64, indices.parts[0].at(*places[:batch], *places[dim:behind]))
-    within = clamped(place, 0, max(0, given.shape[dim] - 1))
+    within = clamped(place, 0, max(0, array.shape[dim] - 1))
     index = (*places[:dim], within, *places[behind:])
-    parts = tuple(indexing.taken(part, shape, index) for part in given.parts)
-    return [Array(given.element, parts)]
+    parts = tuple(indexing.taken(part, shape, index) for part in array.parts)
+    return [Array(array.element, parts)]
 
 
 HANDLERS = {

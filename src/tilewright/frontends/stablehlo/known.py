@@ -61,11 +61,13 @@ def elementwise(
 
     Truth values and integers of 8 bits and more only.
     """
-    values = [each.known for each in operands]
-    if any(each is None for each in values) or not isinstance(result, Integer):
+    values = [operand.known for operand in operands]
+    if any(value is None for value in values) or not isinstance(result, Integer):
         return None
-    narrow = [*(each.element for each in operands), result]
-    if any(isinstance(each, Integer) and each.bits in (2, 4) for each in narrow):
+    narrow = [*(operand.element for operand in operands), result]
+    if any(
+        isinstance(operand_type, Integer) and operand_type.bits in (2, 4) for operand_type in narrow
+    ):
         return None
     name = operation.name.partition(".")[2]
     compute = _COMPARISONS.get(direction) if name == "compare" else _FUNCTIONS.get(name)
@@ -73,10 +75,10 @@ def elementwise(
     if compute is None or (boolean and name not in _OF_TRUTH):
         return None
     with np.errstate(all="ignore"):
-        found = np.asarray(compute(*values))
+        values_array = np.asarray(compute(*values))
         if result == Integer(1):
-            return np.asarray(found != 0)
-        return np.asarray(found.astype(numpy_type(result)))
+            return np.asarray(values_array != 0)
+        return np.asarray(values_array.astype(numpy_type(result)))
 
 
 _OF_TRUTH = ("and", "compare", "convert", "not", "or", "select", "xor")

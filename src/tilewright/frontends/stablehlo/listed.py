@@ -136,7 +136,7 @@ class Collected:
                 return
             scanner.back_to(token.start)
         unnamed = _UNNAMED.get(self.short, ())
-        free = [each for each in unnamed if each not in self.attributes]
+        free = [label for label in unnamed if label not in self.attributes]
         if not free or token.kind not in ("word", "string", "symbol"):
             raise scanner.unexpected(f"an operand of {self.name}")
         self.add(free[0], parse_attribute(scanner), token)

@@ -51,42 +51,44 @@ from tilewright.tensor.tensor import Tensor
 
 
 def _sort(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Array]:
-    given = arrays(o, operands)
-    elements = [each.element for each in given]
+    sources = arrays(o, operands)
+    elements = [array.element for array in sources]
     dim = integer(o, "dimension", -1)
-    rank = given[0].rank if given else 0
+    rank = sources[0].rank if sources else 0
     dim = dim + rank if dim < 0 else dim
-    if not given or not 0 <= dim < rank:
+    if not sources or not 0 <= dim < rank:
         raise wrong(o, "dimension", "a dim of what is sorted")
-    pairs = [each for element in elements for each in (element, element)]
-    function = function_of(t, region_of(o, takes=2 * len(given)), pairs)
+    pairs = [part_type for element in elements for part_type in (element, element)]
+    function = function_of(t, region_of(o, takes=2 * len(sources)), pairs)
 
     def less(a: Sequence[Expr], b: Sequence[Expr]) -> Expr:
         left, right = grouped(a, elements), grouped(b, elements)
-        (found,) = function([each for pair in zip(left, right, strict=True) for each in pair])
-        if found[0].type is not boolean:
+        (exprs,) = function(
+            [argument for pair in zip(left, right, strict=True) for argument in pair]
+        )
+        if exprs[0].type is not boolean:
             raise t.builder.refuse("a comparison gives no truth value", "return tensor<i1>")
-        return found[0]
+        return exprs[0]
 
-    return arrays_of(nests.sort(parts_of(given), dim, less), elements)
+    return arrays_of(nests.sort(parts_of(sources), dim, less), elements)
 
 
 def _top_k(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Array]:
     """The greatest along the last dim in order, and where they are; NaN counts as the greatest."""
-    (given,) = arrays(o, operands, 1)
+    (array,) = arrays(o, operands, 1)
     k = integer(o, "k")
-    if isinstance(given.element, Complex) or not given.rank or not 0 <= k <= given.shape[-1]:
-        raise wrong(o, "k", f"how many to take of {given.type}")
-    order = views.iota(t.builder, "s32", given.shape, given.rank - 1)
+    if isinstance(array.element, Complex) or not array.rank or not 0 <= k <= array.shape[-1]:
+        raise wrong(o, "k", f"how many to take of {array.type}")
+    order = views.iota(t.builder, "s32", array.shape, array.rank - 1)
 
     def less(a: Sequence[Expr], b: Sequence[Expr]) -> Expr:
-        if isinstance(given.element, Float):
+        if isinstance(array.element, Float):
             return total_order(b[0]) < total_order(a[0])
         return b[0] < a[0]
 
-    found = nests.sort([given.parts[0], order], given.rank - 1, less)
-    values, places = (views.part(each, given.rank - 1, 0, k) for each in found)
-    return [Array(given.element, (values,)), Array(Integer(32), (places,))]
+    tensors = nests.sort([array.parts[0], order], array.rank - 1, less)
+    values, places = (views.part(tensor, array.rank - 1, 0, k) for tensor in tensors)
+    return [Array(array.element, (values,)), Array(Integer(32), (places,))]
 
 
 def _widened(array: Array) -> tuple[Tensor, ...]:
@@ -102,11 +104,11 @@ def _narrowed(array: Array, parts: Sequence[Tensor]) -> Array:
     return Array(array.element, tuple(convert(part, type_) for part in parts))
 
 
-def _need_floats(o: Operation, given: Sequence[Array]) -> None:
-    for each in given:
-        if not isinstance(each.element, Float | Complex):
+def _need_floats(o: Operation, values: Sequence[Array]) -> None:
+    for array in values:
+        if not isinstance(array.element, Float | Complex):
             raise ProblemError(
-                f"{o.name} of {each.element}", where=o.span, cure="convert it to floats"
+                f"{o.name} of {array.element}", where=o.span, cure="convert it to floats"
             )
 
 
@@ -116,7 +118,7 @@ def _triangular_solve(t: Translation, o: Operation, operands: Sequence[Value]) -
     if a.element != b.element:
         raise ProblemError(f"{o.name} of {a.element} and {b.element}", where=o.span, cure="convert")
     how = word(o, "transpose_a", ("NO_TRANSPOSE", "TRANSPOSE", "ADJOINT"), "NO_TRANSPOSE")
-    found = nests.triangular_solve(
+    tensors = nests.triangular_solve(
         _widened(a),
         _widened(b),
         left=flag(o, "left_side", True),
@@ -125,7 +127,7 @@ def _triangular_solve(t: Translation, o: Operation, operands: Sequence[Value]) -
         conjugated=how == "ADJOINT",
         unit=flag(o, "unit_diagonal"),
     )
-    return [_narrowed(b, found)]
+    return [_narrowed(b, tensors)]
 
 
 def _cholesky(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Array]:
@@ -135,65 +137,65 @@ def _cholesky(t: Translation, o: Operation, operands: Sequence[Value]) -> list[A
 
 
 def _fft(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Array]:
-    (given,) = arrays(o, operands, 1)
-    _need_floats(o, [given])
+    (array,) = arrays(o, operands, 1)
+    _need_floats(o, [array])
     kind = word(o, "fft_type", ("FFT", "IFFT", "RFFT", "IRFFT"))
     length = integers(o, "fft_length")
     result = result_tensor(o)
-    count, rank = len(length), given.rank
+    count, rank = len(length), array.rank
     dims = list(range(rank - count, rank))
     if not 1 <= count <= min(3, rank):
         raise wrong(o, "fft_length", "1 to 3 sizes")
     real_in, real_out = kind == "RFFT", kind == "IRFFT"
-    if isinstance(given.element, Complex) == real_in:
-        raise ProblemError(f"{kind} of {given.element}", where=o.span, cure="convert it")
-    sizes = [given.shape[n] for n in dims]
+    if isinstance(array.element, Complex) == real_in:
+        raise ProblemError(f"{kind} of {array.element}", where=o.span, cure="convert it")
+    sizes = [array.shape[n] for n in dims]
     wanted = [*length[:-1], length[-1] // 2 + 1] if real_out else length
     if sizes != wanted:
         raise wrong(o, "fft_length", f"of what is given, {sizes}")
-    type_ = given.parts[0].dtype
+    type_ = array.parts[0].dtype
     if real_in:
-        z = (given.parts[0], t.builder.splat(0.0, type_, given.shape))
+        z = (array.parts[0], t.builder.splat(0.0, type_, array.shape))
     elif real_out:
-        z = mirrored((given.parts[0], given.parts[1]), length[-1], dims)
+        z = mirrored((array.parts[0], array.parts[1]), length[-1], dims)
     else:
-        z = (given.parts[0], given.parts[1])
-    found = fourier(z, dims, inverse=kind in ("IFFT", "IRFFT"))
+        z = (array.parts[0], array.parts[1])
+    results = fourier(z, dims, inverse=kind in ("IFFT", "IRFFT"))
     if real_out:
-        return [Array(result.element, (found[0],))]
+        return [Array(result.element, (results[0],))]
     if real_in:
         last = length[-1] // 2 + 1
-        return [Array(result.element, tuple(views.part(z, rank - 1, 0, last) for z in found))]
-    return [Array(result.element, found)]
+        return [Array(result.element, tuple(views.part(z, rank - 1, 0, last) for z in results))]
+    return [Array(result.element, results)]
 
 
 def _map(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Array]:
-    given = arrays(o, operands)
-    if not given or any(each.shape != given[0].shape for each in given):
+    sources = arrays(o, operands)
+    if not sources or any(array.shape != sources[0].shape for array in sources):
         raise ProblemError(f"{o.name} takes tensors of one shape", where=o.span, cure="broadcast")
-    elements = [each.element for each in given]
+    elements = [array.element for array in sources]
     result = result_tensor(o).element
-    function = function_of(t, region_of(o, takes=len(given)), elements)
-    return [mapped(t, lambda numbers: function(numbers)[0], given, result, "map")]
+    function = function_of(t, region_of(o, takes=len(sources)), elements)
+    return [mapped(t, lambda numbers: function(numbers)[0], sources, result, "map")]
 
 
 def _scan(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Array]:
     """``chlo.scan``: the region takes a slice of each input and what is carried, and gives a slice
     of each output and what is carried on. A loop over the slices."""
-    given = arrays(o, operands)
+    sources = arrays(o, operands)
     segments = integers(o, "operandSegmentSizes", default=())
-    count = o.attributes.get("inputs", segments[0] if segments else len(given) // 2)
-    inputs, carried = given[:count], given[count:]
+    count = o.attributes.get("inputs", segments[0] if segments else len(sources) // 2)
+    inputs, carried = sources[:count], sources[count:]
     dim = integer(o, "dimension")
-    if not inputs or any(not 0 <= dim < each.rank for each in inputs):
+    if not inputs or any(not 0 <= dim < array.rank for array in inputs):
         raise wrong(o, "dimension", "a dim of what is scanned")
     size = inputs[0].shape[dim]
-    region = region_of(o, takes=len(given))
+    region = region_of(o, takes=len(sources))
     back = flag(o, "is_reverse")
     outs = [result_tensor(o, n) for n in range(len(o.results) - len(carried))]
     builder = t.builder
-    first = [_empty(t, each, dim, size) for each in outs]
-    elements = [*(each.element for each in first), *(each.element for each in carried)]
+    first = [_empty(t, out, dim, size) for out in outs]
+    elements = [*(array.element for array in first), *(array.element for array in carried)]
     zero = builder.splat(0, s64)
 
     def place(values: Sequence[Tensor]) -> Tensor:
@@ -207,22 +209,22 @@ def _scan(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Array
     def step(values: Sequence[Tensor]) -> Sequence[Tensor]:
         here = place(values)
         state = arrays_of(values[1:], elements)
-        slices = [_slice_at(each, dim, here) for each in inputs]
-        found = arrays(o, t.region(region, [*slices, *state[len(outs) :]]))
+        slices = [_slice_at(array, dim, here) for array in inputs]
+        results = arrays(o, t.region(region, [*slices, *state[len(outs) :]]))
         outputs = [
             _put_at(old, new, dim, here)
-            for old, new in zip(state[: len(outs)], found[: len(outs)], strict=True)
+            for old, new in zip(state[: len(outs)], results[: len(outs)], strict=True)
         ]
         following = Tensor(builder, (), values[0].value + 1)
-        return [following, *parts_of(outputs), *parts_of(found[len(outs) :])]
+        return [following, *parts_of(outputs), *parts_of(results[len(outs) :])]
 
     with t.control():
-        found = while_([zero, *parts_of(first), *parts_of(carried)], test, step, builder)
-    return arrays_of(found[1:], elements)
+        tensors = while_([zero, *parts_of(first), *parts_of(carried)], test, step, builder)
+    return arrays_of(tensors[1:], elements)
 
 
 def _empty(t: Translation, type_: TensorType, dim: int, size: int) -> Array:
-    shape = [size if n == dim else (each or 0) for n, each in enumerate(type_.shape)]
+    shape = [size if n == dim else (length or 0) for n, length in enumerate(type_.shape)]
     element = type_.element
     kind = computed_type(element)
     parts = (t.builder.splat(0, kind, shape) for _ in range(part_count(element)))
@@ -298,7 +300,9 @@ def _threefry(
     dim = next((n for n, size in enumerate(sizes) if size % 2 == 0), sizes.index(max(sizes)))
     half = [-(-size // 2) if n == dim and not wide else size for n, size in enumerate(sizes)]
     index = [axis(n) if shape else const(0) for n in range(len(sizes))]
-    along = [each // 2 if n == dim and not wide else each for n, each in enumerate(index)]
+    along = [
+        position // 2 if n == dim and not wide else position for n, position in enumerate(index)
+    ]
     place = linear_index(along, half)
     x, y = threefry(key, halves(start + cast(u64, place)))
     value = joined(x, y)
@@ -314,18 +318,18 @@ def _philox(
     key = halves(_single(state, 0))
     start = _single(state, 1)
     other = halves(_single(state, 2 if state.shape == (3,) else 0))
-    each = 2 if type_.bits == 64 else 4
+    per_block = 2 if type_.bits == 64 else 4
     place = linear_index(axes(len(shape)), shape)
-    words = philox(key, (*halves(start + cast(u64, place // each)), *other))
-    which = place % each
-    if each == 2:
+    words = philox(key, (*halves(start + cast(u64, place // per_block)), *other))
+    which = place % per_block
+    if per_block == 2:
         first, second = joined(words[0], words[1]), joined(words[2], words[3])
         value = select(binary("eq", which, const(0)), first, second)
     else:
         value = words[3]
         for n in reversed(range(3)):
             value = select(binary("eq", which, const(n)), words[n], value)
-    return _words(t, shape, value, type_), -(-prod(shape) // each)
+    return _words(t, shape, value, type_), -(-prod(shape) // per_block)
 
 
 def _words(t: Translation, shape: Sequence[int], value: Expr, type_: DType) -> Tensor:
@@ -343,13 +347,13 @@ def _rng(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Array]
 
 
 def _constant_like(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Array]:
-    (given,) = arrays(o, operands, 1)
+    (array,) = arrays(o, operands, 1)
     value = o.attributes.get("value")
     if not isinstance(value, int | float):
         raise wrong(o, "value", "a number")
     result = result_tensor(o).element
     number = t.constant_of(np.array(value, dtype=numpy_type(result)), result)
-    return [spread(number, given.shape)]
+    return [spread(number, array.shape)]
 
 
 HANDLERS = {

@@ -38,14 +38,14 @@ def _given(
         raise UnsupportedError(
             f"{o.name} of {first.element}", where=o.span, cure="convert it to f32 before"
         )
-    for each in rest:
-        if each.shape not in ((first.shape[channel],), first.shape):
+    for array in rest:
+        if array.shape not in ((first.shape[channel],), first.shape):
             raise ProblemError(
-                f"{o.name} of {first.type} takes no {each.type}",
+                f"{o.name} of {first.type} takes no {array.type}",
                 where=o.span,
                 cure=f"give {first.shape[channel]} numbers, one for each place in dim {channel}",
             )
-    return first.parts[0], [each.parts[0] for each in rest], channel, float(eps), type_
+    return first.parts[0], [array.parts[0] for array in rest], channel, float(eps), type_
 
 
 def _inference(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Array]:
@@ -80,9 +80,9 @@ def _gradient(t: Translation, o: Operation, operands: Sequence[Value]) -> list[A
 def _results(o: Operation, results: Sequence[Tensor]) -> list[Array]:
     """Results in the types that the program says."""
     arrays = []
-    for number, each in enumerate(results):
+    for number, result in enumerate(results):
         element = result_tensor(o, number).element
-        arrays.append(Array(element, (convert(each, computed_type(element)),)))
+        arrays.append(Array(element, (convert(result, computed_type(element)),)))
     return arrays
 
 

@@ -69,14 +69,14 @@ class OperationParser:
     def typed_arguments(self) -> tuple[Value, ...]:
         """``(%a: type, %b: type loc(...))``."""
         self.scanner.expect("(")
-        found: list[Value] = []
+        values: list[Value] = []
         for _ in self.scanner.entries(")"):
             token = self.scanner.expect("value", "an argument such as %arg0")
             self.scanner.expect(":")
             type_ = parse_type(self.scanner)
             self.location()
-            found.append(Value(token.text[1:], type_, self.scanner.where(token)))
-        return tuple(found)
+            values.append(Value(token.text[1:], type_, self.scanner.where(token)))
+        return tuple(values)
 
     def region(self, arguments: Sequence[Value] = ()) -> Region:
         with self.scanner.nested():
@@ -108,7 +108,7 @@ class OperationParser:
         self, name: str, token: Token, form: Form, names: list[tuple[str, Token, int]]
     ) -> Operation:
         span = self.scanner.where(token)
-        count = sum(each[2] for each in names)
+        count = sum(entry[2] for entry in names)
         if names and count != len(form.results):
             raise ParseError(
                 f"{name} gives {len(form.results)} results, {count} are named",
@@ -122,13 +122,13 @@ class OperationParser:
                 title = base if many == 1 else f"{base}#{index}"
                 results.append(Value(title, next(types), self.scanner.where(place)))
         if not names:
-            results = [Value("", each, span) for each in form.results]
+            results = [Value("", result, span) for result in form.results]
         for (base, _, many), first in zip(names, _firsts(results, names), strict=True):
             for value in results[first : first + many]:
                 self._define(value)
             if many == 1:
                 self._scopes[-1][f"{base}#0"] = results[first]
-        places = {key: self.scanner.where(each) for key, each in form.places.items()}
+        places = {key: self.scanner.where(place) for key, place in form.places.items()}
         return Operation(
             name, form.operands, tuple(results), form.attributes, form.regions, span, places
         )
@@ -170,9 +170,9 @@ class OperationParser:
         """A value that is used."""
         token = self.scanner.expect("value", "a value such as %0")
         for scope in reversed(self._scopes):
-            found = scope.get(token.text[1:])
-            if found is not None:
-                return found
+            result = scope.get(token.text[1:])
+            if result is not None:
+                return result
         raise ParseError(
             f"{token.text} is not defined here",
             where=self.scanner.where(token),

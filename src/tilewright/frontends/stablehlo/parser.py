@@ -186,7 +186,7 @@ class _Parser:
     def _arguments(self) -> tuple[list[Value], tuple[Mapping[str, Any], ...]]:
         scanner = self.scanner
         scanner.expect("(")
-        found: list[Value] = []
+        values: list[Value] = []
         attributes: list[Mapping[str, Any]] = []
         for _ in scanner.entries(")"):
             token = scanner.expect("value", "an argument such as %arg0")
@@ -194,8 +194,8 @@ class _Parser:
             type_ = parse_type(scanner)
             attributes.append(parse_dictionary(scanner) if scanner.at("{") else {})
             self._location()
-            found.append(Value(token.text[1:], type_, scanner.where(token)))
-        return found, tuple(attributes)
+            values.append(Value(token.text[1:], type_, scanner.where(token)))
+        return values, tuple(attributes)
 
     def _results(self) -> tuple[tuple[Type, ...], tuple[Mapping[str, Any], ...]]:
         scanner = self.scanner
@@ -245,7 +245,7 @@ class _Parser:
                 where=scanner.where(start),
                 cure='write sym_name = "main", function_type = (tensor<f32>) -> tensor<f32>',
             )
-        if type_.inputs != tuple(each.type for each in body.arguments):
+        if type_.inputs != tuple(argument.type for argument in body.arguments):
             raise ParseError(
                 f"@{name} takes other types than its body",
                 where=scanner.where(start),
@@ -272,17 +272,17 @@ class _Parser:
     def _properties(self) -> dict[str, Any]:
         if not self.scanner.accept("<"):
             return {}
-        found = parse_dictionary(self.scanner)
+        dictionary = parse_dictionary(self.scanner)
         self.scanner.expect(">")
-        return found
+        return dictionary
 
     def _ending(self) -> dict[str, Any]:
         """``{...} : () -> ()``."""
-        found = parse_dictionary(self.scanner) if self.scanner.at("{") else {}
+        attributes = parse_dictionary(self.scanner) if self.scanner.at("{") else {}
         self.scanner.expect(":")
         parse_type(self.scanner)
         self._location()
-        return found
+        return attributes
 
     def _add(self, function: Function, start: Token) -> None:
         if function.name in self.functions:
@@ -304,11 +304,11 @@ def _check_return(scanner: Scanner, body: Region, results: tuple[Type, ...]) -> 
             where=body.span if last is None else last.span,
             cure="write return after its last operation",
         )
-    if tuple(each.type for each in last.operands) != results:
-        given = ", ".join(str(each.type) for each in last.operands)
+    if tuple(operand.type for operand in last.operands) != results:
+        returned = ", ".join(str(operand.type) for operand in last.operands)
         declared = ", ".join(map(str, results))
         raise ParseError(
-            f"the function returns ({given}), but is declared to give ({declared})",
+            f"the function returns ({returned}), but is declared to give ({declared})",
             where=last.span,
             cure="return values of these types, or declare others",
         )

@@ -70,30 +70,30 @@ def from_stablehlo(
     return translated(module, _entry(module, function), arguments)
 
 
-def _text_of(given: object, file: str | None) -> tuple[str, str | None]:
-    """The text of a program that is ``given``, or whose path is, and what errors call it."""
-    is_path = isinstance(given, os.PathLike) or (
+def _text_of(source: object, file: str | None) -> tuple[str, str | None]:
+    """The text of a program that is ``source``, or whose path is, and what errors call it."""
+    is_path = isinstance(source, os.PathLike) or (
         # A program has a function, which has a body.
-        isinstance(given, str)
+        isinstance(source, str)
         and file is None
-        and given.strip() != ""
-        and not set("\n{") & set(given)
+        and source.strip() != ""
+        and not set("\n{") & set(source)
     )
-    if isinstance(given, str) and not is_path:
-        return given, file
+    if isinstance(source, str) and not is_path:
+        return source, file
     if not is_path:
         raise ArgumentError(
-            f"{short(given)} is no program of StableHLO",
+            f"{short(source)} is no program of StableHLO",
             where="text",
             cure="pass its text, as a file has it, or as_text() of what JAX lowers gives it; or "
             "the path of a file",
         )
     try:
-        path = Path(given)  # type: ignore[arg-type]
+        path = Path(source)  # type: ignore[arg-type]
         return path.read_text(encoding="utf-8"), file or path.name
     except (OSError, ValueError, TypeError) as error:
         raise ArgumentError(
-            f"cannot read {short(str(given))}",
+            f"cannot read {short(str(source))}",
             where="text",
             why=getattr(error, "strerror", None) or "it is no text in UTF-8",
             cure="pass the path of a file with a program in MLIR's text, or the text itself",
@@ -105,25 +105,25 @@ def _entry(module: Module, name: str | None) -> Function:
         raise ArgumentError(
             f"{short(name)} is no name of a function", where="function", cure="pass a text, or None"
         )
-    found = module.function(name) if name is not None else module.entry()
-    if found is None:
-        names = ", ".join(f"@{each}" for each in module.functions)
+    function = module.function(name) if name is not None else module.entry()
+    if function is None:
+        names = ", ".join(f"@{label}" for label in module.functions)
         what = "which function is meant?" if name is None else f"there is no function @{name}"
         raise ProblemError(what, where=module.span, cure=f'say function="..."; there are {names}')
-    return found
+    return function
 
 
 def translated(
-    module: Module, function: Function, given: Mapping[str, Any] | None = None
+    module: Module, function: Function, sizes: Mapping[str, Any] | None = None
 ) -> StableHLO:
-    """The graph of one function; ``given`` are the ``arguments`` of `from_stablehlo`."""
-    if given is not None and not isinstance(given, Mapping):
+    """The graph of one function; ``sizes`` are the ``arguments`` of `from_stablehlo`."""
+    if sizes is not None and not isinstance(sizes, Mapping):
         raise ArgumentError(
-            f"{short(given)} names no arguments",
+            f"{short(sizes)} names no arguments",
             where="arguments",
             cure='give a mapping, such as {"arg0": (4, 3)}',
         )
-    said = dict(given or {})
+    said = dict(sizes or {})
     builder = Builder(function.name)
     translation = Translation(module, builder, HANDLERS)
     arguments: list[Value] = []
@@ -154,10 +154,12 @@ def translated(
         raise ProblemError(
             f"@{function.name} has no argument {next(iter(said))!r}",
             where=function.span,
-            cure=one_of(next(iter(said)), [each.name for each in function.body.arguments]),
+            cure=one_of(next(iter(said)), [argument.name for argument in function.body.arguments]),
         )
-    found = translation.call(function, arguments, function.span)
-    tensors = {n: stacked(value.parts) for n, value in enumerate(found) if isinstance(value, Array)}
+    result = translation.call(function, arguments, function.span)
+    tensors = {
+        n: stacked(value.parts) for n, value in enumerate(result) if isinstance(value, Array)
+    }
     donors = donated(function, inputs, tensors)
     results: list[str] = []
     for number, tensor in tensors.items():
@@ -182,22 +184,22 @@ def translated(
 
 def _shaped(named: Named, shape: tuple[int, ...]) -> Named:
     """An argument whose sizes are ``shape``."""
-    known = named.type
-    fits = isinstance(known, types.Tensor) and known.rank == len(shape)
+    type_ = named.type
+    fits = isinstance(type_, types.Tensor) and type_.rank == len(shape)
     if (
-        not isinstance(known, types.Tensor)
+        not isinstance(type_, types.Tensor)
         or not fits
         or any(
             type(b) is not int or b < 0 or a not in (None, b)
-            for a, b in zip(known.shape, shape, strict=True)
+            for a, b in zip(type_.shape, shape, strict=True)
         )
     ):
         raise ProblemError(
-            f"the argument %{named.name} is of type {known}, not of the shape {list(shape)}",
+            f"the argument %{named.name} is of type {type_}, not of the shape {list(shape)}",
             where=named.span,
             cure="give a size for each dim, those of the type where it has them",
         )
-    return replace(named, type=types.Tensor(shape, known.element))
+    return replace(named, type=types.Tensor(shape, type_.element))
 
 
 def _fixed(translation: Translation, named: Named, value: Any) -> Array:

@@ -57,18 +57,21 @@ def concerns(operation: Operation) -> bool:
     """Whether an operation computes on quantized types."""
     if operation.name in _AS_THEY_ARE:
         return False
-    return any(_is_quantized(each.type) for each in (*operation.operands, *operation.results))
+    return any(_is_quantized(value.type) for value in (*operation.operands, *operation.results))
 
 
 def computed_as_floats(
     builder: Builder, operation: Operation, operands: Sequence[Value], handler: Handler
 ) -> Sequence[Value]:
     """What ``handler`` gives for the floats that operands stand for, rounded to the results."""
-    given = [dequantized(builder, each) if isinstance(each, Array) else each for each in operands]
-    plain = tuple(replace(each, type=_expressed(each.type)) for each in operation.results)
-    found = handler(replace(operation, results=plain), given)
+    plain_operands = [
+        dequantized(builder, operand) if isinstance(operand, Array) else operand
+        for operand in operands
+    ]
+    plain = tuple(replace(result, type=_expressed(result.type)) for result in operation.results)
+    outputs = handler(replace(operation, results=plain), plain_operands)
     results: list[Value] = []
-    for named, value in zip(operation.results, found, strict=True):
+    for named, value in zip(operation.results, outputs, strict=True):
         type_ = named.type
         target = type_.element if isinstance(type_, Tensor) else None
         if isinstance(value, Array) and isinstance(target, Quantized) and value.element != target:
@@ -94,8 +97,8 @@ def dequantized(builder: Builder, array: Array) -> Array:
     def value(x: Expr, s: Expr, z: Expr) -> Expr:
         return (cast(type_, x) - z) * s
 
-    found = elementwise(value, array.parts[0], scale, zero, name="dequantize")
-    return Array(element.expressed, (found,))
+    tensor = elementwise(value, array.parts[0], scale, zero, name="dequantize")
+    return Array(element.expressed, (tensor,))
 
 
 def quantized(builder: Builder, array: Array, element: Quantized) -> Array:
@@ -109,8 +112,8 @@ def quantized(builder: Builder, array: Array, element: Quantized) -> Array:
         rounded = unary("round", cast(type_, x) / s) + z
         return cast(storage, clamped(rounded, element.low, element.high))
 
-    found = elementwise(value, array.parts[0], scale, zero, name="quantize")
-    return Array(element, (found,))
+    tensor = elementwise(value, array.parts[0], scale, zero, name="quantize")
+    return Array(element, (tensor,))
 
 
 def _float_type(element: Quantized) -> DType:
@@ -139,8 +142,8 @@ def _settings(
             f"{len(element.scales)} scales along dim {axis} of {list(shape)}",
             "give one for each place of the axis",
         )
-    made = []
+    places = []
     for values in (element.scales, element.zeros):
         along = builder.constant(np.array(values).astype(type_.numpy))
-        made.append(broadcast_in_dim(along, shape, [axis]))
-    return made[0], made[1]
+        places.append(broadcast_in_dim(along, shape, [axis]))
+    return places[0], places[1]

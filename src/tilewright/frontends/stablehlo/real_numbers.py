@@ -135,8 +135,8 @@ def _rounded_away(x: Expr) -> Expr:
 def _signed(size: Expr, like: Expr) -> Expr:
     """``size`` with the sign of ``like``, zeros included."""
     zero = functions.number(0.0, like)
-    found = select(like < zero, -size, size)
-    return select(binary("eq", like, zero) | binary("ne", like, like), like, found)
+    expr = select(like < zero, -size, size)
+    return select(binary("eq", like, zero) | binary("ne", like, like), like, expr)
 
 
 # Of floats in their own type, beside records: what the IR computes at once.
@@ -175,10 +175,10 @@ def _in(wide: DType, function: Function) -> Function:
     """``function`` of floats computed in ``wide``, and rounded to their type."""
 
     def compute(*operands: Expr) -> Expr:
-        own = operands[0].type
-        if own.bits >= wide.bits:
+        dtype = operands[0].type
+        if dtype.bits >= wide.bits:
             return function(*operands)
-        return cast(own, function(*(cast(wide, each) for each in operands)))
+        return cast(dtype, function(*(cast(wide, operand) for operand in operands)))
 
     return compute
 
@@ -187,9 +187,11 @@ FLOATS: Mapping[str, Function] = {
     **_OWN,
     **{name: _in(f64, function) for name, function in _IN_F64.items()},
     **{
-        each.stablehlo: each.of if each.least is None else _in(each.least, each.of)
-        for each in UNARY_FUNCTIONS.values()
-        if each.stablehlo
+        unary_function.stablehlo: unary_function.of
+        if unary_function.least is None
+        else _in(unary_function.least, unary_function.of)
+        for unary_function in UNARY_FUNCTIONS.values()
+        if unary_function.stablehlo
     },
 }
 
@@ -237,9 +239,9 @@ def with_precision(x: Expr, exponent: int, mantissa: int) -> Expr:
         sign = bits & number(1 << (type_.bits - 1))
         field = ((1 << own_exponent) - 1) << own_mantissa
         bias, own_bias = (1 << (exponent - 1)) - 1, (1 << (own_exponent - 1)) - 1
-        found = bits & number(field)
-        over = number((own_bias + bias) << own_mantissa) < found
-        under = found <= number((own_bias - bias) << own_mantissa)
+        expr = bits & number(field)
+        over = number((own_bias + bias) << own_mantissa) < expr
+        under = expr <= number((own_bias - bias) << own_mantissa)
         bits = select(over, sign | number(field), select(under, sign, bits))
     result = bitcast(type_, bits)
     nan = binary("ne", x, x)

@@ -34,10 +34,10 @@ from tilewright.tensor.windows import reduce_window
 
 def _halves(operation: Operation, operands: Sequence[Value]) -> tuple[list[Array], list[Array]]:
     """Inputs and initial values, as many of each."""
-    given = arrays(operation, operands)
-    count = len(given) // 2
-    inputs, initials = given[:count], given[count:]
-    fits = count > 0 and len(given) == 2 * count
+    sources = arrays(operation, operands)
+    count = len(sources) // 2
+    inputs, initials = sources[:count], sources[count:]
+    fits = count > 0 and len(sources) == 2 * count
     if not fits or any(
         a.element != b.element or b.rank or a.shape != inputs[0].shape
         for a, b in zip(inputs, initials, strict=True)
@@ -66,22 +66,22 @@ def _combiner(
 
 def _reduce(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Array]:
     inputs, initials = _halves(o, operands)
-    elements = [each.element for each in inputs]
+    elements = [array.element for array in inputs]
     dims = integers(o, "dimensions")
     if len(set(dims)) < len(dims) or any(not 0 <= n < inputs[0].rank for n in dims):
         raise wrong(o, "dimensions", f"dims of {inputs[0].type}, each once")
     combiner = _combiner(t, region_of(o, takes=2 * len(inputs)), elements)
-    found = reduce(parts_of(inputs), parts_of(initials), dims, combiner)
-    return arrays_of(found, elements)
+    tensors = reduce(parts_of(inputs), parts_of(initials), dims, combiner)
+    return arrays_of(tensors, elements)
 
 
 def _reduce_window(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Array]:
     inputs, initials = _halves(o, operands)
-    elements = [each.element for each in inputs]
+    elements = [array.element for array in inputs]
     rank = inputs[0].rank
     ones = [1] * rank
     combiner = _combiner(t, region_of(o, takes=2 * len(inputs)), elements, windows=True)
-    found = reduce_window(
+    tensors = reduce_window(
         parts_of(inputs),
         parts_of(initials),
         combiner,
@@ -92,7 +92,7 @@ def _reduce_window(t: Translation, o: Operation, operands: Sequence[Value]) -> l
         dilations=integers(o, "window_dilations", ones, rank),
         in_order=not isinstance(combiner, str),
     )
-    return arrays_of(found, elements)
+    return arrays_of(tensors, elements)
 
 
 def _select_and_scatter(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Array]:
@@ -120,7 +120,7 @@ def _select_and_scatter(t: Translation, o: Operation, operands: Sequence[Value])
         return [Array(element, tuple(shaped))]
     chosen = _chosen(t, o, tensor, taps, strides, pads)
     combine = combiner_of(t, region_of(o, 1, takes=2), [element])
-    back = [each.back(size) for each, size in zip(windows, tensor.shape, strict=True)]
+    back = [window.back(size) for window, size in zip(windows, tensor.shape, strict=True)]
     windowed = Windowed.of(counts, back)
 
     def seen(value: Expr) -> Tensor:
@@ -128,7 +128,7 @@ def _select_and_scatter(t: Translation, o: Operation, operands: Sequence[Value])
 
     here = linear_index(axes(rank), tensor.shape)
     flags = seen(binary("eq", chosen.at(*windowed.index), here))
-    given = [seen(part.at(*windowed.index)) for part in source.parts]
+    tensors = [seen(part.at(*windowed.index)) for part in source.parts]
 
     def step(old: Sequence[Expr], new: Sequence[Expr]) -> Sequence[Expr]:
         combined = combine(old[:-1], new[:-1])
@@ -136,8 +136,8 @@ def _select_and_scatter(t: Translation, o: Operation, operands: Sequence[Value])
         return [*picked, new[-1]]
 
     none = t.builder.splat(False, boolean)
-    found = reduce([*given, flags], [*initial.parts, none], range(rank, 2 * rank), step)
-    return [Array(element, tuple(found[:-1]))]
+    results = reduce([*tensors, flags], [*initial.parts, none], range(rank, 2 * rank), step)
+    return [Array(element, tuple(results[:-1]))]
 
 
 def _chosen(
@@ -163,10 +163,10 @@ def _chosen(
 
     firsts = [t.builder.splat(0, part.dtype) for part in tensor.parts]
     outside = t.builder.splat(-1, s64)
-    found = reduce_window(
+    tensors = reduce_window(
         [*tensor.parts, places], [*firsts, outside], step, taps, strides=strides, padding=pads
     )
-    return found[-1]
+    return tensors[-1]
 
 
 HANDLERS = {

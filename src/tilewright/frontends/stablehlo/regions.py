@@ -56,8 +56,8 @@ def named_combiner(region: Region, element: Element) -> str | None:
     if len(region.operations) != 2 or len(region.arguments) != 2:
         return None
     step, back = region.operations
-    names = {id(each) for each in region.arguments}
-    plain = {id(each) for each in step.operands} == names and len(step.operands) == 2
+    names = {id(argument) for argument in region.arguments}
+    plain = {id(operand) for operand in step.operands} == names and len(step.operands) == 2
     name = _NAMED.get(step.name)
     if name is None or not plain or [*back.operands] != [*step.results]:
         return None
@@ -83,43 +83,46 @@ def function_of(translation: Translation, region: Region, elements: Sequence[Ele
 
     def run(numbers: Sequence[Number]) -> list[Number]:
         builder, outer = translation.builder, translation.scalar
-        given = [
-            Array(element, tuple(Tensor(builder, (), each) for each in number))
+        arrays = [
+            Array(element, tuple(Tensor(builder, (), expr) for expr in number))
             for element, number in zip(elements, numbers, strict=True)
         ]
         translation.scalar = True
         try:
             with builder.nested() as emitted:
-                results = translation.region(region, given)
+                results = translation.region(region, arrays)
         finally:
             translation.scalar = outer
-        if emitted or not all(isinstance(each, Array) and each.rank == 0 for each in results):
+        if emitted or not all(isinstance(result, Array) and result.rank == 0 for result in results):
             raise UnsupportedError(
                 "this region is no expression of single numbers",
                 where=region.span,
                 why="it is computed for each element of a reduction, a sort or a scatter",
                 cure="use elementwise operations in it",
             )
-        return [each.number for each in results if isinstance(each, Array)]
+        return [result.number for result in results if isinstance(result, Array)]
 
     return run
 
 
 def parts_of(arrays: Sequence[Array]) -> list[Tensor]:
     """The tensors of values, in order."""
-    return [part for each in arrays for part in each.parts]
+    return [part for array in arrays for part in array.parts]
 
 
 def grouped(values: Sequence[Expr], elements: Sequence[Element]) -> list[Number]:
     """Expressions as numbers of ``elements``."""
     rest = iter(values)
-    return [tuple(next(rest) for _ in range(part_count(each))) for each in elements]
+    return [tuple(next(rest) for _ in range(part_count(element))) for element in elements]
 
 
 def arrays_of(tensors: Sequence[Tensor], elements: Sequence[Element]) -> list[Array]:
     """Tensors as values of ``elements``."""
     rest = iter(tensors)
-    return [Array(each, tuple(next(rest) for _ in range(part_count(each)))) for each in elements]
+    return [
+        Array(element, tuple(next(rest) for _ in range(part_count(element))))
+        for element in elements
+    ]
 
 
 def combiner_of(translation: Translation, region: Region, elements: Sequence[Element]) -> Combine:
@@ -128,6 +131,6 @@ def combiner_of(translation: Translation, region: Region, elements: Sequence[Ele
 
     def combine(old: Sequence[Expr], new: Sequence[Expr]) -> Sequence[Expr]:
         results = function([*grouped(old, elements), *grouped(new, elements)])
-        return [part for each in results for part in each]
+        return [part for result in results for part in result]
 
     return combine

@@ -94,10 +94,10 @@ class Scanner:
 
     def accept_word(self, word: str) -> bool:
         """Whether the next word was this name, which is then read."""
-        found = self.at_word(word)
-        if found:
+        is_next = self.at_word(word)
+        if is_next:
             self.next()
-        return found
+        return is_next
 
     def expect(self, kind: str, what: str | None = None) -> Token:
         """The next word, which has to be of this kind; ``what`` says what it would be."""
@@ -160,9 +160,9 @@ class Scanner:
     def unexpected(self, wanted: str, cure: str | None = None) -> ParseError:
         """An error about the next word."""
         token = self.peek()
-        found = "the text ends" if token.kind == "end" else f"found {token.text[:40]!r}"
+        actual = "the text ends" if token.kind == "end" else f"found {token.text[:40]!r}"
         return ParseError(
-            f"expected {wanted}, {found}",
+            f"expected {wanted}, {actual}",
             where=self.where(token),
             cure=cure or ("complete the text" if token.kind == "end" else f"write {wanted} here"),
         )

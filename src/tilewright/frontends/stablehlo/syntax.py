@@ -87,5 +87,7 @@ class Module:
         """The function that a program runs: ``main``, or the only public one, or the only one."""
         if "main" in self.functions:
             return self.functions["main"]
-        public = [each for each in self.functions.values() if each.visibility != "private"]
+        public = [
+            function for function in self.functions.values() if function.visibility != "private"
+        ]
         return public[0] if len(public) == 1 else None

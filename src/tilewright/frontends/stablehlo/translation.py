@@ -75,9 +75,9 @@ class Translation:
             for named, value in zip(region.arguments, arguments, strict=True):
                 self.bind(named, value)
             for operation in region.operations:
-                found = self.operation(operation)
+                results = self.operation(operation)
                 if operation is region.operations[-1]:
-                    return list(found)
+                    return list(results)
             return []
         finally:
             self._scopes.pop()
@@ -102,7 +102,7 @@ class Translation:
         if handler is None:
             raise self.unknown(operation)
         check_attributes(operation)
-        operands = [self.value(each) for each in operation.operands]
+        operands = [self.value(operand) for operand in operation.operands]
         title = operation.results[0].name if operation.results else ""
         short = operation.name.partition(".")[2]
         name = f"v{title}" if title[:1].isdigit() else title
@@ -160,8 +160,8 @@ class Translation:
             )
         computed(element)
         whole = isinstance(element, types.Integer | types.Index)
-        known = value if whole and value.size <= _MOST_KNOWN else None
-        return Array(element, (self.builder.constant(value),), known)
+        contents = value if whole and value.size <= _MOST_KNOWN else None
+        return Array(element, (self.builder.constant(value),), contents)
 
     @contextmanager
     def control(self) -> Iterator[None]:
@@ -224,9 +224,9 @@ def check_type(type_: Type, value: Value, span: Span) -> None:
             and all(a is None or a == b for a, b in zip(type_.shape, value.shape, strict=True))
         )
     if not fits:
-        found = value.type if isinstance(value, Array) else type(value).__name__.lower()
+        actual = value.type if isinstance(value, Array) else type(value).__name__.lower()
         raise ProblemError(
-            f"this is of type {found}, not {type_}",
+            f"this is of type {actual}, not {type_}",
             where=span,
             why="its operation gives that for these operands",
             cure="write the type that the operation gives",
@@ -242,16 +242,16 @@ def arrays(operation: Operation, operands: Sequence[Value], *counts: int) -> lis
             where=operation.span,
             cure=f"give {number}",
         )
-    found = []
-    for each in operands:
-        if not isinstance(each, Array):
+    values = []
+    for operand in operands:
+        if not isinstance(operand, Array):
             raise ProblemError(
                 f"{operation.name} takes tensors",
                 where=operation.span,
                 cure="take the tensor out of the tuple first",
             )
-        found.append(each)
-    return found
+        values.append(operand)
+    return values
 
 
 def result_tensor(operation: Operation, index: int = 0) -> types.Tensor:
@@ -286,12 +286,12 @@ def integers(
     if value is None and default is not None:
         value = list(default)
     if isinstance(value, Elements) and value.value.dtype.kind in "iub" and value.value.size < 10000:
-        value = [int(each) for each in value.value.reshape(-1)]
+        value = [int(number) for number in value.value.reshape(-1)]
     if not isinstance(value, list | tuple) or not all(isinstance(e, int) for e in value):
         raise wrong(operation, name, "a list of whole numbers")
     if count is not None and len(value) != count:
         raise wrong(operation, name, f"a list of {count} numbers")
-    return [int(each) for each in value]
+    return [int(number) for number in value]
 
 
 def integer(operation: Operation, name: str, default: int | None = None) -> int:
@@ -315,7 +315,7 @@ def word(operation: Operation, name: str, choices: Sequence[str], default: str =
     value = operation.attributes.get(name, Word(default))
     text = value.text if isinstance(value, Word) else value
     if text not in choices:
-        raise wrong(operation, name, f"one of {', '.join(each for each in choices if each)}")
+        raise wrong(operation, name, f"one of {', '.join(choice for choice in choices if choice)}")
     return str(text)
 
 
@@ -332,7 +332,7 @@ def padding(operation: Operation, name: str, rank: int) -> list[tuple[int, int]]
     if not fits or any(
         not isinstance(pair, list)
         or len(pair) != 2
-        or not all(isinstance(each, int) for each in pair)
+        or not all(isinstance(number, int) for number in pair)
         for pair in value
     ):
         if rank == 0 and isinstance(value, list) and not value:

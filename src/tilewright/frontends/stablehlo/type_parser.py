@@ -50,10 +50,10 @@ def parse_function_type(scanner: Scanner) -> types.Function:
 
 def parse_types(scanner: Scanner) -> tuple[Type, ...]:
     """Types with commas between them."""
-    found = [parse_type(scanner)]
+    results = [parse_type(scanner)]
     while scanner.accept(","):
-        found.append(parse_type(scanner))
-    return tuple(found)
+        results.append(parse_type(scanner))
+    return tuple(results)
 
 
 def at_type(scanner: Scanner) -> bool:
@@ -69,9 +69,9 @@ def _listed(scanner: Scanner, opening: str, closing: str) -> tuple[Type, ...]:
     scanner.expect(opening)
     if scanner.accept(closing):
         return ()
-    found = parse_types(scanner)
+    result = parse_types(scanner)
     scanner.expect(closing)
-    return found
+    return result
 
 
 def _tensor(scanner: Scanner) -> Type:
@@ -82,17 +82,17 @@ def _tensor(scanner: Scanner) -> Type:
         scanner.expect(">")
         return types.Unranked(element)
     shape: list[int | None] = []
-    while found := scanner.letters(_DIM):
-        if len(found[1]) > _WIDEST_SIZE:
+    while result := scanner.letters(_DIM):
+        if len(result[1]) > _WIDEST_SIZE:
             raise _too_large(scanner, start)
-        shape.append(None if found[1] == "?" else int(found[1]))
+        shape.append(None if result[1] == "?" else int(result[1]))
     element = _element(scanner)
     bounds: tuple[int | None, ...] = ()
     if scanner.accept(","):
         bounds = _encoding(scanner)
     scanner.expect(">")
-    known = [size for size in shape if size]
-    if len(shape) > _HIGHEST_RANK or prod(known) > _MOST_ELEMENTS:
+    sizes = [size for size in shape if size]
+    if len(shape) > _HIGHEST_RANK or prod(sizes) > _MOST_ELEMENTS:
         raise _too_large(scanner, start)
     return Tensor(tuple(shape), element, bounds)
 
@@ -126,9 +126,9 @@ def _encoding(scanner: Scanner) -> tuple[int | None, ...]:
 def _element(scanner: Scanner, integers: re.Pattern[str] = _INTEGER) -> Element:
     token = scanner.peek()
     if token.kind == "type":
-        found = _dialect_type(scanner)
-        if isinstance(found, types.Quantized):
-            return found
+        type_ = _dialect_type(scanner)
+        if isinstance(type_, types.Quantized):
+            return type_
         raise _no_element(scanner, token)
     if token.kind != "word":
         raise scanner.unexpected("an element type", "write one such as f32, i64, ui8, complex<f32>")

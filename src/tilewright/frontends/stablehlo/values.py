@@ -43,7 +43,7 @@ class Array:
     @property
     def number(self) -> Number:
         """Its elements, at the place that the graph's axes stand for."""
-        return tuple(each.value for each in self.parts)
+        return tuple(part.value for part in self.parts)
 
 
 @dataclass(frozen=True)

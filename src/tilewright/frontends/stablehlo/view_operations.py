@@ -38,7 +38,7 @@ def sizes_of(operation: Operation, shape: Array) -> list[int]:
             why="the sizes of a graph are known when it is compiled",
             cure="compute the shape from constants and get_dimension_size",
         )
-    return [int(each) for each in shape.known]
+    return [int(number) for number in shape.known]
 
 
 def _constant(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Array]:
@@ -62,17 +62,17 @@ def _iota(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Array
     type_ = computed_type(result.element)
     dim = integer(o, "iota_dimension")
     first = views.iota(t.builder, type_, shape, dim)
-    known = None
+    contents = None
     if isinstance(result.element, Integer) and result.element.bits >= 8 and prod(shape) <= 4096:
         along = np.arange(shape[dim]).astype(numpy_type(result.element))
-        known = np.broadcast_to(
+        contents = np.broadcast_to(
             along.reshape([-1 if n == dim else 1 for n in range(len(shape))]), shape
         )
     parts: tuple[Tensor, ...] = (first,)
     if isinstance(result.element, Complex):
         assert type_ is not None
         parts = (first, t.builder.tensor(shape, const(0.0, type_)))
-    return [t.array(result.element, *parts, known=known)]
+    return [t.array(result.element, *parts, known=contents)]
 
 
 def moved(t: Translation, array: Array, function: Any, known: Any = None) -> list[Array]:
@@ -82,104 +82,104 @@ def moved(t: Translation, array: Array, function: Any, known: Any = None) -> lis
 
 
 def _reshape(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Array]:
-    given = arrays(o, operands, 1, 2)
+    sources = arrays(o, operands, 1, 2)
     result = result_tensor(o)
-    shape = sizes_of(o, given[1]) if len(given) == 2 else None
+    shape = sizes_of(o, sources[1]) if len(sources) == 2 else None
     if shape is None:
         if not result.is_static:
-            shape = _only_open(result.shape, given[0].parts[0].elements)
+            shape = _only_open(result.shape, sources[0].parts[0].elements)
         else:
             shape = list(result.sizes)
     if shape is None:
         raise UnsupportedError(
             f"the shape {result} of {o.name} is open", where=o.span, cure="write its sizes"
         )
-    known = given[0].known
-    same = known is not None and prod(shape) == known.size
-    known = known.reshape(shape) if known is not None and same else None
-    return moved(t, given[0], lambda part: views.reshape(part, shape), known)
+    contents = sources[0].known
+    same = contents is not None and prod(shape) == contents.size
+    contents = contents.reshape(shape) if contents is not None and same else None
+    return moved(t, sources[0], lambda part: views.reshape(part, shape), contents)
 
 
 def _only_open(shape: Sequence[int | None], count: int) -> list[int] | None:
     """A shape with one size open, of so many elements."""
-    known = prod(size for size in shape if size is not None)
-    if shape.count(None) != 1 or known == 0 or count % known:
+    product = prod(size for size in shape if size is not None)
+    if shape.count(None) != 1 or product == 0 or count % product:
         return None
-    return [count // known if size is None else size for size in shape]
+    return [count // product if size is None else size for size in shape]
 
 
 def _transpose(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Array]:
-    (given,) = arrays(o, operands, 1)
-    order = integers(o, "permutation", count=given.rank)
-    if sorted(order) != [*range(given.rank)]:
-        raise wrong(o, "permutation", f"an order of the {given.rank} dims")
-    known = None if given.known is None else given.known.transpose(order)
-    return moved(t, given, lambda part: views.transpose(part, order), known)
+    (array,) = arrays(o, operands, 1)
+    order = integers(o, "permutation", count=array.rank)
+    if sorted(order) != [*range(array.rank)]:
+        raise wrong(o, "permutation", f"an order of the {array.rank} dims")
+    contents = None if array.known is None else array.known.transpose(order)
+    return moved(t, array, lambda part: views.transpose(part, order), contents)
 
 
 def _broadcast_in_dim(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Array]:
-    given = arrays(o, operands, 1, 2)
+    sources = arrays(o, operands, 1, 2)
     result = result_tensor(o)
-    shape = sizes_of(o, given[1]) if len(given) == 2 else list(result.sizes)
+    shape = sizes_of(o, sources[1]) if len(sources) == 2 else list(result.sizes)
     if len(shape) != result.rank:
         raise UnsupportedError(
             f"the shape {result} of {o.name} is open", where=o.span, cure="write its sizes"
         )
-    dims = integers(o, "broadcast_dimensions", default=(), count=given[0].rank)
-    known = None
-    if given[0].known is not None and prod(shape) <= 4096 and len(set(dims)) == len(dims):
+    dims = integers(o, "broadcast_dimensions", default=(), count=sources[0].rank)
+    contents = None
+    if sources[0].known is not None and prod(shape) <= 4096 and len(set(dims)) == len(dims):
         fits = all(0 <= n < len(shape) for n in dims)
         order = sorted(range(len(dims)), key=lambda n: dims[n])
         places = [1] * len(shape)
         for n, dim in enumerate(dims):
             if fits:
-                places[dim] = given[0].shape[n]
+                places[dim] = sources[0].shape[n]
         if fits and all(a in (1, b) for a, b in zip(places, shape, strict=True)):
-            known = np.broadcast_to(given[0].known.transpose(order).reshape(places), shape)
-    return moved(t, given[0], lambda p: views.broadcast_in_dim(p, shape, dims), known)
+            contents = np.broadcast_to(sources[0].known.transpose(order).reshape(places), shape)
+    return moved(t, sources[0], lambda p: views.broadcast_in_dim(p, shape, dims), contents)
 
 
 def _broadcast(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Array]:
-    (given,) = arrays(o, operands, 1)
-    shape = [*integers(o, "broadcast_sizes"), *given.shape]
-    return moved(t, given, lambda part: views.broadcast_to(part, shape))
+    (array,) = arrays(o, operands, 1)
+    shape = [*integers(o, "broadcast_sizes"), *array.shape]
+    return moved(t, array, lambda part: views.broadcast_to(part, shape))
 
 
 def _slice(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Array]:
-    given = arrays(o, operands, 1, 4)
-    if len(given) == 4:
-        starts, limits, strides = (sizes_of(o, each) for each in given[1:])
+    sources = arrays(o, operands, 1, 4)
+    if len(sources) == 4:
+        starts, limits, strides = (sizes_of(o, array) for array in sources[1:])
     else:
         starts, limits, strides = (
-            integers(o, name, count=given[0].rank)
+            integers(o, name, count=sources[0].rank)
             for name in ("start_indices", "limit_indices", "strides")
         )
     ranges = list(zip(starts, limits, strides, strict=True))
-    known = given[0].known
-    if known is not None and all(0 <= a <= b and c > 0 for a, b, c in ranges):
-        known = known[tuple(slice(a, b, c) for a, b, c in ranges)]
-    return moved(t, given[0], lambda part: views.slice_(part, starts, limits, strides), known)
+    contents = sources[0].known
+    if contents is not None and all(0 <= a <= b and c > 0 for a, b, c in ranges):
+        contents = contents[tuple(slice(a, b, c) for a, b, c in ranges)]
+    return moved(t, sources[0], lambda part: views.slice_(part, starts, limits, strides), contents)
 
 
 def _reverse(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Array]:
-    (given,) = arrays(o, operands, 1)
+    (array,) = arrays(o, operands, 1)
     dims = integers(o, "dimensions")
-    if any(not 0 <= n < given.rank for n in dims) or len(set(dims)) < len(dims):
-        raise wrong(o, "dimensions", f"dims of {given.type}, each once")
-    return moved(t, given, lambda part: views.reverse(part, dims))
+    if any(not 0 <= n < array.rank for n in dims) or len(set(dims)) < len(dims):
+        raise wrong(o, "dimensions", f"dims of {array.type}, each once")
+    return moved(t, array, lambda part: views.reverse(part, dims))
 
 
 def _pad(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Array]:
-    given = arrays(o, operands, 2, 5)
-    rank = given[0].rank
-    if len(given) == 5:
-        low, high, interior = (sizes_of(o, each) for each in given[2:])
+    sources = arrays(o, operands, 2, 5)
+    rank = sources[0].rank
+    if len(sources) == 5:
+        low, high, interior = (sizes_of(o, array) for array in sources[2:])
     else:
         low, high, interior = (
             integers(o, name, count=rank)
             for name in ("edge_padding_low", "edge_padding_high", "interior_padding")
         )
-    if given[1].element != given[0].element:
+    if sources[1].element != sources[0].element:
         raise ProblemError(
             f"{o.name} takes a tensor and what it is padded by",
             where=o.span,
@@ -187,39 +187,39 @@ def _pad(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Array]
         )
     parts = tuple(
         views.pad(part, value, low, high, interior)
-        for part, value in zip(given[0].parts, given[1].parts, strict=True)
+        for part, value in zip(sources[0].parts, sources[1].parts, strict=True)
     )
-    return [Array(given[0].element, parts)]
+    return [Array(sources[0].element, parts)]
 
 
 def _concatenate(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Array]:
-    given = arrays(o, operands)
-    if not given or any(each.element != given[0].element for each in given):
+    sources = arrays(o, operands)
+    if not sources or any(array.element != sources[0].element for array in sources):
         raise ProblemError(
             f"{o.name} takes tensors of one element type",
             where=o.span,
             cure="give one or more",
         )
     dim = integer(o, "dimension")
-    if not 0 <= dim < given[0].rank:
-        raise wrong(o, "dimension", f"a dim of {given[0].type}")
-    pieces = [each.known for each in given if each.known is not None]
-    shapes = {each.shape[:dim] + each.shape[dim + 1 :] for each in given}
-    if len(pieces) == len(given) and len(shapes) == 1:
-        return [t.constant_of(np.concatenate(pieces, axis=dim), given[0].element)]
+    if not 0 <= dim < sources[0].rank:
+        raise wrong(o, "dimension", f"a dim of {sources[0].type}")
+    pieces = [array.known for array in sources if array.known is not None]
+    shapes = {array.shape[:dim] + array.shape[dim + 1 :] for array in sources}
+    if len(pieces) == len(sources) and len(shapes) == 1:
+        return [t.constant_of(np.concatenate(pieces, axis=dim), sources[0].element)]
     parts = tuple(
-        views.concatenate([each.parts[n] for each in given], dim)
-        for n in range(len(given[0].parts))
+        views.concatenate([array.parts[n] for array in sources], dim)
+        for n in range(len(sources[0].parts))
     )
-    return [Array(given[0].element, parts)]
+    return [Array(sources[0].element, parts)]
 
 
 def _dimension_size(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Array]:
-    (given,) = arrays(o, operands, 1)
+    (array,) = arrays(o, operands, 1)
     dim = integer(o, "dimension")
-    if not 0 <= dim < given.rank:
-        raise wrong(o, "dimension", f"a dim of {given.type}")
-    return [t.constant_of(np.array(given.shape[dim], np.int32), Integer(32))]
+    if not 0 <= dim < array.rank:
+        raise wrong(o, "dimension", f"a dim of {array.type}")
+    return [t.constant_of(np.array(array.shape[dim], np.int32), Integer(32))]
 
 
 def _same(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Value]:
@@ -232,52 +232,52 @@ def _uniform(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Ar
 
 
 def _bitcast_convert(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Array]:
-    (given,) = arrays(o, operands, 1)
+    (array,) = arrays(o, operands, 1)
     result = result_tensor(o)
     computed(result.element)
     narrow = [
-        each
-        for each in (given.element, result.element)
-        if isinstance(each, Complex) or (isinstance(each, Integer) and each.bits < 8)
+        element
+        for element in (array.element, result.element)
+        if isinstance(element, Complex) or (isinstance(element, Integer) and element.bits < 8)
     ]
-    if given.element == result.element:
-        return [given]
-    if isinstance(given.element, Complex) and isinstance(result.element, Complex):
-        return [_other_complex(o, given, result.element)]
+    if array.element == result.element:
+        return [array]
+    if isinstance(array.element, Complex) and isinstance(result.element, Complex):
+        return [_other_complex(o, array, result.element)]
     if narrow:
-        return [_of_parts(o, given, result.element)]
-    return [Array(result.element, (bitcast(given.parts[0], computed_type(result.element)),))]
+        return [_of_parts(o, array, result.element)]
+    return [Array(result.element, (bitcast(array.parts[0], computed_type(result.element)),))]
 
 
-def _other_complex(o: Operation, given: Array, element: Complex) -> Array:
+def _other_complex(o: Operation, array: Array, element: Complex) -> Array:
     """The bits of complex numbers as complex numbers of other floats."""
-    floats = bitcast(stacked(given.parts), computed_type(element.part))
-    if floats.rank > given.rank + 1:  # each float became two, and a pair of these is a number
+    floats = bitcast(stacked(array.parts), computed_type(element.part))
+    if floats.rank > array.rank + 1:  # each float became two, and a pair of these is a number
         return Array(element, split_parts(floats))
     raise UnsupportedError(
-        f"the bits of {given.element} as {element}",
+        f"the bits of {array.element} as {element}",
         where=o.span,
         cure="convert to floats first: stablehlo.real and stablehlo.imag",
     )
 
 
-def _of_parts(o: Operation, given: Array, element: Any) -> Array:
+def _of_parts(o: Operation, array: Array, element: Any) -> Array:
     """Complex numbers are a last dim of two floats, the real one first."""
     part = computed_type(element)
-    if isinstance(element, Complex) and not isinstance(given.element, Complex):
-        cells = given.parts[0]
+    if isinstance(element, Complex) and not isinstance(array.element, Complex):
+        cells = array.parts[0]
         if cells.dtype.bits == 2 * (part.bits if part else 0):
             cells = bitcast(cells, part)
         if cells.rank and cells.shape[-1] == 2 and cells.dtype is part:
             return Array(element, split_parts(cells))
-    if isinstance(given.element, Complex) and isinstance(element, Complex):
-        return given
-    if isinstance(given.element, Complex) and part is not None:
-        joined = stacked(given.parts)
+    if isinstance(array.element, Complex) and isinstance(element, Complex):
+        return array
+    if isinstance(array.element, Complex) and part is not None:
+        joined = stacked(array.parts)
         if part.bits <= joined.dtype.bits or part.bits == 2 * joined.dtype.bits:
             return Array(element, (bitcast(joined, part),))
     raise UnsupportedError(
-        f"the bits of {given.element} as {element}",
+        f"the bits of {array.element} as {element}",
         where=o.span,
         cure="convert to types of 8 bits and more first",
     )

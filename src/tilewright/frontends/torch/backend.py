@@ -70,8 +70,8 @@ def backend(
     return compiled
 
 
-def _is_differentiable(given: Any) -> bool:
-    return isinstance(given, torch.Tensor) and given.requires_grad
+def _is_differentiable(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.requires_grad
 
 
 def _read(options: Mapping[str, Any] | None, mode: str | None) -> Options:
@@ -81,15 +81,15 @@ def _read(options: Mapping[str, Any] | None, mode: str | None) -> Options:
             where="torch.compile(mode=)",
             cure=one_of(mode, _MODES),
         )
-    given = dict(options or {})
-    for name in given:
+    values = dict(options or {})
+    for name in values:
         if name not in Options.__dataclass_fields__:
             raise ArgumentError(
                 f"there is no option {short(name)}",
                 where="torch.compile(options=)",
                 cure=one_of(name, Options.__dataclass_fields__),
             )
-    read = Options(**given)
+    read = Options(**values)
     # What is wrong here would otherwise be found where programs are compiled, which then stay
     # with PyTorch.
     find_target(read.target)
@@ -127,23 +127,23 @@ def _by_sizes(
     report: GraphReport,
 ) -> Callable[..., Any]:
     """What runs a graph of open sizes."""
-    each = BySizes(gm, native)
+    by_sizes = BySizes(gm, native)
     try:
         symbols = [] if options.freeze else symbols_of(gm)
     except Exception as error:  # of what PyTorch says about sizes
         report.closed[said(error)] += 1
-        return each
+        return by_sizes
     if not symbols:
         frozen = "what frozen parameters make is planned for sizes that are known"
         report.closed[frozen if options.freeze else "its sizes depend on data"] += 1
-        return each
+        return by_sizes
 
     def opened(
         graph: GraphModule, which: Sequence[Symbol]
     ) -> tuple[Callable[..., Any], Mapping[Expr, bool]]:
         return opened_by_parts(graph, which, options, report)
 
-    return Opened(gm, symbols, opened, each, report)
+    return Opened(gm, symbols, opened, by_sizes, report)
 
 
 def _parameters() -> tuple[int, ...]:

@@ -44,20 +44,20 @@ def resampling_whole() -> Iterator[None]:
 
 def decompositions() -> dict[Any, Callable[..., Any]]:
     """The table for AOT autograd: to core ATen, but for what the table has, and random numbers."""
-    found: dict[Any, Callable[..., Any]] = dict(core_aten_decompositions())
+    table: dict[Any, Callable[..., Any]] = dict(core_aten_decompositions())
     aten = torch.ops.aten
-    found |= get_decompositions(
+    table |= get_decompositions(
         [
             *(aten.native_batch_norm, aten.native_layer_norm_backward, aten._softmax_backward_data),
             *(aten.linalg_vector_norm, aten._weight_norm_interface),
             *(aten.addmv, aten.dist, aten.ldexp, aten._addmm_activation),
         ]
     )
-    for op in list(found):
+    for op in list(table):
         name = op._schema.name.removeprefix("aten::")
         if name in _RANDOM or f"{name}.{op._overloadname}" in TABLE:
-            del found[op]
-    return found | {aten.native_dropout.default: _dropout}
+            del table[op]
+    return table | {aten.native_dropout.default: _dropout}
 
 
 def _dropout(x: Any, p: float, train: bool | None) -> tuple[Any, Any]:

@@ -87,7 +87,7 @@ def _opened(lowered: ExportedProgram, symbols: Sequence[Symbol]) -> Graph:
         with translating(symbols, example) as sizes:
             return _Reading(lowered).graph(), sizes
 
-    if all(each.number is not None for each in symbols):
+    if all(symbol.number is not None for symbol in symbols):
         return build(0)[0]
     try:
         graph, decided = for_all_sizes(build, lambda graph: to_text(graph.kernel))
@@ -104,7 +104,7 @@ def _opened(lowered: ExportedProgram, symbols: Sequence[Symbol]) -> Graph:
         closed = [replace(s, number=numbers.get(s.param.name, s.number)) for s in symbols]
         return _opened(lowered, closed)
 
-    allowed = tuple(each.allowed for each in symbols if each.number is None)
+    allowed = tuple(symbol.allowed for symbol in symbols if symbol.number is None)
     return OpenGraph(graph.kernel, (), allowed, decided, closing)
 
 
@@ -179,11 +179,11 @@ class _Reading:
     def graph(self) -> Graph:
         """The graph."""
         signature = self._exported.graph_signature
-        specs = {each.arg.name: each for each in signature.input_specs}
+        specs = {input_spec.arg.name: input_spec for input_spec in signature.input_specs}
         updated = {
-            updated_input(signature, each)
-            for each in signature.output_specs
-            if each.kind in UPDATES
+            updated_input(signature, output_spec)
+            for output_spec in signature.output_specs
+            if output_spec.kind in UPDATES
         }
         for node in self._exported.graph.nodes:
             if node.op == "placeholder":
@@ -204,16 +204,16 @@ class _Reading:
             return
         shape = shape_of(value)
         if spec.kind in WEIGHTS and node.name not in updated:
-            made = self._constant(node, self._state[spec.target])
+            tensor = self._constant(node, self._state[spec.target])
         elif spec.kind in WEIGHTS or spec.kind is InputKind.USER_INPUT:
             _check_real(node)
-            made = self._builder.input(input_name(node.name), dtype(value.dtype), shape)
-            self._inputs[node.name] = made
+            tensor = self._builder.input(input_name(node.name), dtype(value.dtype), shape)
+            self._inputs[node.name] = tensor
         else:
             raise UnsupportedError(
                 f"the exported program takes a {spec.kind.name.lower()}", where=node.name
             )
-        self._translation.values[node] = made
+        self._translation.values[node] = tensor
 
     def _constant(self, node: Node, tensor: torch.Tensor) -> Tensor | Complex:
         name = identifier(node.name)
@@ -223,16 +223,16 @@ class _Reading:
         return Complex.of_pairs(self._builder.constant(pairs, name))
 
     def _results(self, node: Node, signature: ExportGraphSignature) -> None:
-        given = node.args[0]
-        assert isinstance(given, tuple | list)
+        outputs = node.args[0]
+        assert isinstance(outputs, tuple | list)
         number = 0
-        for each, spec in zip(given, signature.output_specs, strict=True):
+        for output, spec in zip(outputs, signature.output_specs, strict=True):
             if spec.kind in UPDATES:
                 target = self._inputs[updated_input(signature, spec)]
-                self._builder.update(target, self._translation.values[each])
-            elif isinstance(each, Node) and isinstance(each.meta["val"], torch.Tensor):
-                _check_real(each)
-                self._builder.output(f"output{number}", self._translation.values[each])
+                self._builder.update(target, self._translation.values[output])
+            elif isinstance(output, Node) and isinstance(output.meta["val"], torch.Tensor):
+                _check_real(output)
+                self._builder.output(f"output{number}", self._translation.values[output])
                 number += 1
 
 

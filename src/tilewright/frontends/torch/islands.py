@@ -48,8 +48,8 @@ def compiled_by_parts(
         raise _strict(report)
     inputs = [node for node in gm.graph.nodes if node.op == "placeholder"]
     parameters = {inputs[n].name for n in fixed if n < len(inputs)}
-    made = Parts(parameters, options, report)
-    made.replace(gm, _native(gm, reasons))
+    parts = Parts(parameters, options, report)
+    parts.replace(gm, _native(gm, reasons))
     run: Callable[..., Any] = gm
     return run
 
@@ -67,10 +67,10 @@ def opened_by_parts(
     _count(gm, reasons, tried)
     if reasons:
         raise _strict(tried)
-    made = Parts((), options, tried, symbols)
-    made.replace(gm, _native(gm, reasons))
+    parts = Parts((), options, tried, symbols)
+    parts.replace(gm, _native(gm, reasons))
     report.add(tried)
-    return gm, made.decided
+    return gm, parts.decided
 
 
 def _native(gm: GraphModule, reasons: Mapping[Node, str]) -> list[list[Node]]:
@@ -98,28 +98,28 @@ class _Support(OperatorSupportBase):
 
 def _refusals(gm: GraphModule) -> dict[Node, str]:
     """Why nodes cannot be native: each is translated by itself, on inputs of the same forms."""
-    found: dict[Node, str] = {}
-    known: dict[Any, str | None] = {}
+    reasons: dict[Node, str] = {}
+    refusals: dict[Any, str | None] = {}
     for node in gm.graph.nodes:
         if node.op not in ("call_function", "call_module", "call_method"):
             continue
         if node.op != "call_function":
-            found[node] = f"it is a {node.op} of the graph"
+            reasons[node] = f"it is a {node.op} of the graph"
             continue
         if node.target is getitem or _is_size(node):
             continue
-        values = (each.meta.get("val") for each in (node, *node.all_input_nodes))
+        values = (other.meta.get("val") for other in (node, *node.all_input_nodes))
         why = next(filter(None, map(unknown, values)), None)
         if why is not None:
-            found[node] = why
+            reasons[node] = why
             continue
         key = _key(node)
-        if key not in known:
-            known[key] = _refusal(node)
-        why = known[key]
+        if key not in refusals:
+            refusals[key] = _refusal(node)
+        why = refusals[key]
         if why is not None:
-            found[node] = why
-    return found
+            reasons[node] = why
+    return reasons
 
 
 def _is_size(node: Node) -> bool:
@@ -130,27 +130,27 @@ def _is_size(node: Node) -> bool:
 def _key(node: Node) -> Any:
     """What a translation of the node depends on."""
 
-    def form(each: Any) -> Any:
-        if not isinstance(each, Node):
-            return repr(each)
-        own = each.op != "placeholder" and not is_view(each)
-        return own, *(
+    def form(value: Any) -> Any:
+        if not isinstance(value, Node):
+            return repr(value)
+        computed = value.op != "placeholder" and not is_view(value)
+        return computed, *(
             (v.dtype, str(tuple(v.shape)), str(v.stride()), v.device.type)
             if isinstance(v, torch.Tensor)
             else repr(v)
-            for v in results_of(each)
+            for v in results_of(value)
         )
 
-    flat = [form(each) for each in _flat((node.args, node.kwargs))]
+    flat = [form(argument) for argument in _flat((node.args, node.kwargs))]
     return (str(node.target), str(torch.fx.node.map_arg(node.args, lambda n: "")), *flat)
 
 
-def _flat(given: Any) -> list[Any]:
-    if isinstance(given, dict):
-        given = [(name, each) for name, each in given.items()]
-    if isinstance(given, tuple | list):
-        return [leaf for each in given for leaf in _flat(each)]
-    return [given]
+def _flat(value: Any) -> list[Any]:
+    if isinstance(value, dict):
+        value = [(name, entry) for name, entry in value.items()]
+    if isinstance(value, tuple | list):
+        return [leaf for entry in value for leaf in _flat(entry)]
+    return [value]
 
 
 def _refusal(node: Node) -> str | None:
@@ -169,17 +169,17 @@ def _refusal(node: Node) -> str | None:
 
 def _stand_in(builder: Builder, translation: Translation, source: Node) -> None:
     """Inputs for what another node gives."""
-    made: list[Any] = []
+    arguments: list[Any] = []
     for n, value in enumerate(results_of(source)):
         if isinstance(value, torch.Tensor):
             if value.device.type != "cpu":
                 raise UnsupportedError(f"it is on {value.device}")
             element_type(value)
-            made.append(Form.of(value).input(builder, f"{source.name}_{n}"))
+            arguments.append(Form.of(value).input(builder, f"{source.name}_{n}"))
         else:
-            made.append(size_of(value) if isinstance(value, torch.SymInt) else value)
+            arguments.append(size_of(value) if isinstance(value, torch.SymInt) else value)
     several = isinstance(source.meta.get("val"), tuple | list)
-    translation.values[source] = tuple(made) if several else made[0]
+    translation.values[source] = tuple(arguments) if several else arguments[0]
 
 
 def _count(gm: GraphModule, reasons: Mapping[Node, str], report: GraphReport) -> None:

@@ -53,23 +53,23 @@ def custom_op(
     inputs = call.inputs
 
     def run(*arguments: Any) -> Any:
-        given = dict(zip(inputs, arguments, strict=True))
-        held = {key: _rows(value) for key, value in given.items()}
-        made = _made(call, given, arguments)
-        call.launch({**held, **made}, arguments)
+        values = dict(zip(inputs, arguments, strict=True))
+        held = {key: _rows(value) for key, value in values.items()}
+        result = _made(call, values, arguments)
+        call.launch({**held, **result}, arguments)
         for key in call.changes:
-            if held[key] is not given[key]:
-                given[key].copy_(held[key])
-        return _returned(made)
+            if held[key] is not values[key]:
+                values[key].copy_(held[key])
+        return _returned(result)
 
     def like(*arguments: Any) -> Any:
         return _returned(_made(call, dict(zip(inputs, arguments, strict=True)), arguments))
 
     op = torch.library.custom_op(name, mutates_args=list(mutates), schema=_schema(call))(run)
     op.register_fake(like)
-    known = f"{name.replace('::', '.')}.default"
-    _CALLS[known] = call
-    TABLE[known] = partial(_kernel_op, call)
+    op_name = f"{name.replace('::', '.')}.default"
+    _CALLS[op_name] = call
+    TABLE[op_name] = partial(_kernel_op, call)
     return op
 
 
@@ -81,52 +81,55 @@ def _kernel_step(call: KernelCall, at: Place, *arguments: Any) -> dict[str, Tens
     """The launch of an op's kernel as a step of the graph: what it makes and changes, by name."""
     if call.target is not None:
         refuse(f"it is launched on {call.target}")
-    given = dict(zip(call.inputs, arguments, strict=True))
-    tensors = {name: each for name, each in given.items() if isinstance(each, Tensor)}
+    values = dict(zip(call.inputs, arguments, strict=True))
+    tensors = {name: tensor for name, tensor in values.items() if isinstance(tensor, Tensor)}
     forms = {
-        name: torch.empty(each.shape, dtype=torch_type(each.dtype), device="meta")
-        for name, each in tensors.items()
+        name: torch.empty(tensor.shape, dtype=torch_type(tensor.dtype), device="meta")
+        for name, tensor in tensors.items()
     }
-    seen = [forms.get(name, each) for name, each in given.items()]
-    made = call.shapes(seen)
-    if any(0 in shape for shape in (*made.values(), *(each.shape for each in tensors.values()))):
+    seen = [forms.get(name, value) for name, value in values.items()]
+    shapes_of = call.shapes(seen)
+    if any(
+        0 in shape
+        for shape in (*shapes_of.values(), *(tensor.shape for tensor in tensors.values()))
+    ):
         refuse("it has tensors without elements")
-    types = {name: each.dtype for name, each in tensors.items()}
-    held = {name: np.empty((), each.dtype.numpy) for name, each in tensors.items()}
-    held |= {name: np.empty((), call.dtype_of(name, types).numpy) for name in made}
-    shapes = {**{name: each.shape for name, each in tensors.items()}, **made}
-    arrays = {name: np.broadcast_to(each, shapes[name]) for name, each in held.items()}
-    kernel, numbers = call.specialized({**given, **arrays}, seen)
-    if any(each.digest is not None for each in kernel.arrays):
+    types = {name: tensor.dtype for name, tensor in tensors.items()}
+    held = {name: np.empty((), tensor.dtype.numpy) for name, tensor in tensors.items()}
+    held |= {name: np.empty((), call.dtype_of(name, types).numpy) for name in shapes_of}
+    shapes = {**{name: tensor.shape for name, tensor in tensors.items()}, **shapes_of}
+    arrays = {name: np.broadcast_to(value, shapes[name]) for name, value in held.items()}
+    kernel, numbers = call.specialized({**values, **arrays}, seen)
+    if any(array.digest is not None for array in kernel.arrays):
         refuse("it has a table from outside of it")
-    if {each.name for each in kernel.arrays} != shapes.keys():
+    if {array.name for array in kernel.arrays} != shapes.keys():
         refuse("it says something (tw.printf, assert) when it runs")
-    return launched(at.builder, kernel, tensors, numbers, made)
+    return launched(at.builder, kernel, tensors, numbers, shapes_of)
 
 
 def _kernel_op(call: KernelCall, at: Place, *arguments: Any) -> Any:
     """What the op returns."""
-    found = _kernel_step(call, at, *arguments)
-    results = tuple(found[name] for name in call.results)
+    outputs = _kernel_step(call, at, *arguments)
+    results = tuple(outputs[name] for name in call.results)
     return results[0] if len(results) == 1 else results
 
 
 @aten("auto_functionalized_v2")
-def changed_in_place(at: Place, op: Any, *, _all_bases: Sequence[Tensor], **given: Any) -> Any:
+def changed_in_place(at: Place, op: Any, *, _all_bases: Sequence[Tensor], **values: Any) -> Any:
     """An op of ours that changes tensors, as AOT autograd has it: what it returns, and then what
     becomes of those tensors."""
     call = _CALLS.get(name_of(op))
     if call is None:
         refuse("there is no such op in the table")
-    bases = {name: given.pop(f"_{name}_base_index", None) for name in call.changes}
-    if any(each is None for each in bases.values()) or set(given) - set(call.inputs):
+    bases = {name: values.pop(f"_{name}_base_index", None) for name in call.changes}
+    if any(base is None for base in bases.values()) or set(values) - set(call.inputs):
         refuse("it changes a view of a tensor")
-    arguments = {**given, **{name: _all_bases[number] for name, number in bases.items()}}
-    found = _kernel_step(call, at, *(arguments[name] for name in call.inputs))
+    arguments = {**values, **{name: _all_bases[number] for name, number in bases.items()}}
+    outputs = _kernel_step(call, at, *(arguments[name] for name in call.inputs))
     after = list(_all_bases)
     for name, number in bases.items():
-        after[number] = found.get(name, after[number])
-    returned = tuple(found[name] for name in call.results)
+        after[number] = outputs.get(name, after[number])
+    returned = tuple(outputs[name] for name in call.results)
     return (*(returned or (None,)), *after)
 
 
@@ -143,8 +146,8 @@ def _schema(call: KernelCall) -> str:
         else:
             kind = "SymInt"
         parameters.append(f"{kind} {name}")
-    given = ", ".join(["Tensor"] * len(call.results))
-    return f"({', '.join(parameters)}) -> ({given})"
+    returns = ", ".join(["Tensor"] * len(call.results))
+    return f"({', '.join(parameters)}) -> ({returns})"
 
 
 def _rows(value: Any) -> Any:
@@ -152,10 +155,12 @@ def _rows(value: Any) -> Any:
     return value.detach().contiguous() if isinstance(value, torch.Tensor) else value
 
 
-def _made(call: KernelCall, given: Mapping[str, Any], arguments: Sequence[Any]) -> dict[str, Any]:
-    tensors = {name: each for name, each in given.items() if isinstance(each, torch.Tensor)}
-    types = {name: dtype(str(each.dtype).removeprefix("torch.")) for name, each in tensors.items()}
-    device = next((each.device for each in tensors.values()), torch.device("cpu"))
+def _made(call: KernelCall, values: Mapping[str, Any], arguments: Sequence[Any]) -> dict[str, Any]:
+    tensors = {name: value for name, value in values.items() if isinstance(value, torch.Tensor)}
+    types = {
+        name: dtype(str(tensor.dtype).removeprefix("torch.")) for name, tensor in tensors.items()
+    }
+    device = next((tensor.device for tensor in tensors.values()), torch.device("cpu"))
     return {
         name: torch.empty(
             shape, dtype=getattr(torch, call.dtype_of(name, types).numpy_name), device=device
@@ -164,6 +169,6 @@ def _made(call: KernelCall, given: Mapping[str, Any], arguments: Sequence[Any]) 
     }
 
 
-def _returned(made: Mapping[str, Any]) -> Any:
-    values = tuple(made.values())
+def _returned(results: Mapping[str, Any]) -> Any:
+    values = tuple(results.values())
     return values[0] if len(values) == 1 else values or None

@@ -45,7 +45,7 @@ class OpenPart:
         self._parts: Newest[tuple[int, ...], Part] = Newest(_KEPT)
         self._names = [param.name for param in self._what.kernel.scalars]
         self.compiled = self._program.at(
-            {each.param.name: each.hint for each in symbols if each.number is None}
+            {symbol.param.name: symbol.hint for symbol in symbols if symbol.number is None}
         )
 
     def __call__(self, *tensors: Any) -> tuple[Any, ...]:
@@ -65,11 +65,11 @@ class OpenPart:
             passed: tuple[tuple[str, Form] | None, ...],
         ) -> tuple[tuple[str, Form] | None, ...]:
             return tuple(
-                None if each is None else (each[0], _closed(each[1], values)) for each in passed
+                None if entry is None else (entry[0], _closed(entry[1], values)) for entry in passed
             )
 
-        known = replace(what, inputs=closed(what.inputs), outputs=closed(what.outputs))
-        return Part(known, (), Divided(self._program.at(numbers), {}, None))
+        closed_form = replace(what, inputs=closed(what.inputs), outputs=closed(what.outputs))
+        return Part(closed_form, (), Divided(self._program.at(numbers), {}, None))
 
 
 def _closed(form: Form, values: Mapping[Var, int]) -> Form:

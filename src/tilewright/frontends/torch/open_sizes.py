@@ -56,11 +56,11 @@ def open_sizes_now() -> OpenSizes | None:
 @contextmanager
 def translating(symbols: Sequence[Symbol], example: int) -> Iterator[OpenSizes]:
     """Inside, `size_of` gives what stands for ``symbols``: with one of two examples, 0 or 1."""
-    hints = {each.param: each.hint for each in symbols if each.number is None}
+    hints = {symbol.param: symbol.hint for symbol in symbols if symbol.number is None}
     sizes = OpenSizes.of_example(hints, example)
     values = {
-        each.symbol: sizes.size(each.param.var) if each.number is None else each.number
-        for each in symbols
+        symbol.symbol: sizes.size(symbol.param.var) if symbol.number is None else symbol.number
+        for symbol in symbols
     }
     token = _now.set(Translating(sizes, values))
     try:
@@ -91,14 +91,14 @@ def _value(expr: Any, values: Mapping[sympy.Symbol, int]) -> int:
         if expr not in values:
             raise UnsupportedError("its sizes depend on data")
         return values[expr]
-    parts = [_value(each, values) for each in expr.args]
+    parts = [_value(arg, values) for arg in expr.args]
     total = parts[0] if parts else 0
     if isinstance(expr, sympy.Add):
-        for each in parts[1:]:
-            total = total + each
+        for part in parts[1:]:
+            total = total + part
     elif isinstance(expr, sympy.Mul):
-        for each in parts[1:]:
-            total = total * each
+        for part in parts[1:]:
+            total = total * part
     elif isinstance(expr, FloorDiv) and len(parts) == 2:
         total = total // parts[1]
     elif isinstance(expr, Mod | PythonMod):
@@ -140,7 +140,7 @@ def unknown(value: Any) -> str | None:
 def symbols_of(gm: GraphModule, ranges: Mapping[sympy.Symbol, Any] | None = None) -> list[Symbol]:
     """The symbols of the sizes of a graph's inputs, in order; ``ranges`` are those of an exported
     program."""
-    found: dict[sympy.Symbol, Symbol] = {}
+    symbols: dict[sympy.Symbol, Symbol] = {}
     placeholders = [node for node in gm.graph.nodes if node.op == "placeholder"]
     sizes: list[tuple[Any, int, int]] = []
     for n, node in enumerate(placeholders):
@@ -156,20 +156,20 @@ def symbols_of(gm: GraphModule, ranges: Mapping[sympy.Symbol, Any] | None = None
         if not isinstance(size, torch.SymInt) or not isinstance(size.node.expr, sympy.Symbol):
             continue
         symbol = size.node.expr
-        if symbol not in found and size.node.hint is not None:
-            known = size.node.shape_env.var_to_range
-            range_ = (ranges or known).get(symbol, known[symbol])
+        if symbol not in symbols and size.node.hint is not None:
+            bounds = size.node.shape_env.var_to_range
+            range_ = (ranges or bounds).get(symbol, bounds[symbol])
             # (PyTorch's infinities are integers, too.)
             least = int(range_.lower) if range_.lower > -(2**31) else None
             most = int(range_.upper) if range_.upper < 2**31 else None
             allowed = ScalarParam(var(str(symbol)), least, most)
             param, hint = promising(allowed), int(size.node.hint)
             read = _reader(n, dim)
-            found[symbol] = Symbol(symbol, param, read, hint, symbol in leading, allowed=allowed)
-    return list(found.values())
+            symbols[symbol] = Symbol(symbol, param, read, hint, symbol in leading, allowed=allowed)
+    return list(symbols.values())
 
 
 def _reader(n: int, dim: int) -> Callable[[Sequence[Any]], int]:
     if dim < 0:
-        return lambda given: int(given[n])
-    return lambda given: int(given[n].shape[dim])
+        return lambda values: int(values[n])
+    return lambda values: int(values[n].shape[dim])

@@ -54,10 +54,10 @@ class _Opened:
         """``run`` for these sizes."""
         named = {s.param.name: n for s, n in zip(self.symbols, numbers, strict=True)}
 
-        def run(*given: Any) -> Any:
+        def run(*values: Any) -> Any:
             token = NUMBERS.set(named)
             try:
-                return self.run(*given)
+                return self.run(*values)
             finally:
                 NUMBERS.reset(token)
 
@@ -87,19 +87,19 @@ class Opened:
         ]
         self._known: Newest[tuple[int, ...], Run] = Newest(_KEPT)
 
-    def __call__(self, *given: Any) -> Any:
-        numbers = tuple([symbol.read(given) for symbol in self._symbols])
+    def __call__(self, *values: Any) -> Any:
+        numbers = tuple([symbol.read(values) for symbol in self._symbols])
         run = self._known.get(numbers)
         if run is None:
             run = self._known[numbers] = self._chosen(numbers)
-        return run(*given)
+        return run(*values)
 
     def _chosen(self, numbers: Sequence[int]) -> Run:
         why = "no size can be open"
-        for made in self._made:
-            misfit = made.misfit(numbers)
+        for opened in self._made:
+            misfit = opened.misfit(numbers)
             if misfit is None:
-                return made.bound(numbers)
+                return opened.bound(numbers)
             why = misfit
         for n in range(2):
             if self._tries[n] and len(self._made) < _MOST:

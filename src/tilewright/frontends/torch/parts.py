@@ -66,8 +66,8 @@ def translated(graph: Graph, name: str, checked: bool = False) -> Translated:
         elif node.op == "call_function":
             translation.run(node)
         elif node.op == "output":
-            given = node.args[0]
-            each_of = given if isinstance(given, tuple | list) else (given,)
+            values = node.args[0]
+            each_of = values if isinstance(values, tuple | list) else (values,)
             outputs = [_output(builder, translation, n, i) for i, n in enumerate(each_of)]
     faults = () if checks is None else checks.output()
     return Translated(translation.kernel(), tuple(inputs), tuple(outputs), faults)
@@ -117,19 +117,21 @@ class Part:
     def of(cls, what: Translated, fixed: Collection[int], options: Options) -> Part:
         """The part of known sizes. Raises what compiling does."""
         inputs = enumerate(what.inputs)
-        names = {each[0] for n, each in inputs if each is not None and n in fixed}
-        made = compile_divided(what.kernel, names, options.target, options.threads)
-        return cls(what, fixed, made)
+        names = {
+            passed_form[0] for n, passed_form in inputs if passed_form is not None and n in fixed
+        }
+        divided = compile_divided(what.kernel, names, options.target, options.threads)
+        return cls(what, fixed, divided)
 
-    def __init__(self, what: Translated, fixed: Collection[int], made: Divided) -> None:
+    def __init__(self, what: Translated, fixed: Collection[int], divided: Divided) -> None:
         self.kernel = what.kernel
         self._outputs, self._faults = what.outputs, what.faults
-        inputs = [(n, *each) for n, each in enumerate(what.inputs) if each is not None]
-        self.compiled = made.program
-        passed = set(made.program.signature.names)
-        parameters = [each for each in inputs if each[0] in fixed]
-        self._parameters = _Parameters(made, parameters)
-        self._inputs = [each for each in inputs if each[0] not in fixed and each[1] in passed]
+        inputs = [(n, *form) for n, form in enumerate(what.inputs) if form is not None]
+        self.compiled = divided.program
+        passed = set(divided.program.signature.names)
+        parameters = [entry for entry in inputs if entry[0] in fixed]
+        self._parameters = _Parameters(divided, parameters)
+        self._inputs = [entry for entry in inputs if entry[0] not in fixed and entry[1] in passed]
 
     def __call__(self, *tensors: Any) -> tuple[Any, ...]:
         """The results for these tensors."""
@@ -138,11 +140,11 @@ class Part:
         for n, name, form in self._inputs:
             arrays[name] = form.array(tensors[n].detach())
         results: list[Any] = []
-        for made in self._outputs:
-            if made is None:
+        for output in self._outputs:
+            if output is None:
                 results.append(None)
                 continue
-            name, form = made
+            name, form = output
             tensor, array = form.result()
             results.append(tensor)
             if name:
@@ -164,7 +166,7 @@ _Mark = tuple[int, int, tuple[int, ...]]
 
 def _marks(tensors: Sequence[torch.Tensor]) -> list[_Mark]:
     places, strides = map(torch.Tensor.data_ptr, tensors), map(torch.Tensor.stride, tensors)
-    return list(zip(places, [each._version for each in tensors], strides, strict=True))
+    return list(zip(places, [tensor._version for tensor in tensors], strides, strict=True))
 
 
 @dataclass(frozen=True)
@@ -199,53 +201,53 @@ class _Parameters:
     does not count: that there are none is what who freezes them says.
     """
 
-    def __init__(self, made: Divided, inputs: Sequence[tuple[int, str, Form]]) -> None:
-        self._inputs, self._compiled, self._constant = inputs, made.program, made.constant
-        self._before = made.before
+    def __init__(self, divided: Divided, inputs: Sequence[tuple[int, str, Form]]) -> None:
+        self._inputs, self._compiled, self._constant = inputs, divided.program, divided.constant
+        self._before = divided.before
         self._numbers = [n for n, _, _ in inputs]
         self._made: _Made | None = None
 
     def program(self, tensors: Sequence[torch.Tensor]) -> Callable[..., object]:
         """The program with its arrays, as a function of the others by name. They are made now, of
         those parameters that are not as they were."""
-        given = [tensors[n] for n in self._numbers]
+        parameters = [tensors[n] for n in self._numbers]
         # Several threads may call with parameters of their own: each goes by what it has seen.
-        made = self._made
-        if made is None or not made.holds(given):
-            made = self._made = self._updated(made, given)
-        return made.run
+        state = self._made
+        if state is None or not state.holds(parameters):
+            state = self._made = self._updated(state, parameters)
+        return state.run
 
-    def _updated(self, old: _Made | None, given: Sequence[torch.Tensor]) -> _Made:
-        counted = not any(each.is_inference() for each in given)
-        marks = _marks(given) if counted else None
-        known, arrays = ({}, {}) if old is None else (dict(old.known), dict(old.arrays))
+    def _updated(self, old: _Made | None, parameters: Sequence[torch.Tensor]) -> _Made:
+        counted = not any(parameter.is_inference() for parameter in parameters)
+        marks = _marks(parameters) if counted else None
+        values, arrays = ({}, {}) if old is None else (dict(old.known), dict(old.arrays))
         changed = set[str]()
-        for n, ((_, name, form), tensor) in enumerate(zip(self._inputs, given, strict=True)):
+        for n, ((_, name, form), tensor) in enumerate(zip(self._inputs, parameters, strict=True)):
             if old is None or marks is None or old.mark(n, tensor) != marks[n]:
-                known[name] = form.array(tensor.detach())
+                values[name] = form.array(tensor.detach())
                 changed.add(name)
         if self._before is not None:
-            changed.update(self._prepared(self._before, known, changed))
+            changed.update(self._prepared(self._before, values, changed))
         compiled = self._compiled
         for name, source in self._constant.items():
             if source in changed:
                 packs = name in compiled.packed
-                arrays[name] = compiled.pack(name, known[source]) if packs else known[source]
+                arrays[name] = compiled.pack(name, values[source]) if packs else values[source]
         if self._before is not None:
             # What was made for packing is not needed beside what is packed.
             for name in self._before.signature.results:
-                known.pop(name, None)
-        return _Made(given, marks, known, arrays, holding(compiled, arrays))
+                values.pop(name, None)
+        return _Made(parameters, marks, values, arrays, holding(compiled, arrays))
 
     def _prepared(
-        self, before: CompiledKernel, known: dict[str, Any], changed: Collection[str]
+        self, before: CompiledKernel, values: dict[str, Any], changed: Collection[str]
     ) -> Collection[str]:
-        """Puts what ``before`` makes of parameters into ``known``, if one of these ``changed``, and
-        says what that is."""
+        """Puts what ``before`` makes of parameters into ``values``, if one of these ``changed``,
+        and says what that is."""
         results = before.signature.results
         names = [name for name in before.signature.names if name not in results]
         if not any(name in changed for name in names):
             return ()
-        made = before(**{name: known[name] for name in names})
-        known |= made if len(results) > 1 else {results[0]: made}
+        prepared = before(**{name: values[name] for name in names})
+        values |= prepared if len(results) > 1 else {results[0]: prepared}
         return results

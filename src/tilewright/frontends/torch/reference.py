@@ -33,10 +33,10 @@ def eager_results(exported: ExportedProgram, arguments: Arrays) -> dict[str, NDA
     # Nothing is updated in place: what becomes of a buffer is a result, as in the graph.
     program = exported.run_decompositions({})
     signature = program.graph_signature
-    given = _inputs(program, arguments)
+    values = _inputs(program, arguments)
     try:
         with torch.no_grad():
-            found = program.graph_module(*given)
+            outputs = program.graph_module(*values)
     except Exception as error:  # whatever its ops raise
         raise UnsupportedError(
             "PyTorch does not run the program on these arguments",
@@ -44,7 +44,7 @@ def eager_results(exported: ExportedProgram, arguments: Arrays) -> dict[str, NDA
         ) from error
     results: dict[str, NDArray[Any]] = {}
     number = 0
-    for spec, value in zip(signature.output_specs, found, strict=True):
+    for spec, value in zip(signature.output_specs, outputs, strict=True):
         if spec.kind in UPDATES:
             results[input_name(updated_input(signature, spec))] = array_of(value)
         elif isinstance(value, torch.Tensor):
@@ -57,14 +57,14 @@ def _inputs(program: ExportedProgram, arguments: Arrays) -> list[Any]:
     """All that a program takes: ``arguments`` by their names, parameters, numbers."""
     state = state_of(program)
     nodes = {node.name: node for node in program.graph.nodes}
-    found: list[Any] = []
+    values: list[Any] = []
     for spec in program.graph_signature.input_specs:
         name = input_name(spec.arg.name)
         if name in arguments:
-            found.append(tensor_of(arguments[name]))
+            values.append(tensor_of(arguments[name]))
         elif spec.kind in WEIGHTS:
-            found.append(state[spec.target])
+            values.append(state[spec.target])
         else:
             assert spec.kind is InputKind.USER_INPUT
-            found.append(nodes[spec.arg.name].meta["val"])
-    return found
+            values.append(nodes[spec.arg.name].meta["val"])
+    return values

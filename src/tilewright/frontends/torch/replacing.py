@@ -63,8 +63,10 @@ class Parts:
         outputs = next(n for n in inner.graph.nodes if n.op == "output")
         if all(map(_is_empty, outputs.all_input_nodes)):
             return
-        inputs = [each for each in inner.graph.nodes if each.op == "placeholder"]
-        fixed = [n for n, each in enumerate(inputs) if each.name in self._parameters]
+        inputs = [
+            placeholder for placeholder in inner.graph.nodes if placeholder.op == "placeholder"
+        ]
+        fixed = [n for n, placeholder in enumerate(inputs) if placeholder.name in self._parameters]
         try:
             part = self._part(inner.graph, name, fixed)
         except Exception as error:  # a defect of ours, too, must not stop a model
@@ -95,15 +97,15 @@ class Parts:
             self.replace(inner, _halves(nodes, ops[len(ops) // 2]))
             return
         self._report.native -= len(ops)
-        for each in ops:
+        for refused_op in ops:
             why = f"it does not compile: {said(error)}"
-            self._report.refused[(str(each.target), why)] += 1
+            self._report.refused[(str(refused_op.target), why)] += 1
 
 
 def _is_empty(node: Node) -> bool:
     """Whether what it gives has no elements."""
-    tensors = [each for each in results_of(node) if isinstance(each, torch.Tensor)]
-    return bool(tensors) and all(each.numel() == 0 for each in tensors)
+    tensors = [result for result in results_of(node) if isinstance(result, torch.Tensor)]
+    return bool(tensors) and all(tensor.numel() == 0 for tensor in tensors)
 
 
 def _halves(nodes: Sequence[Node], middle: Node) -> tuple[list[Node], list[Node]]:

@@ -73,16 +73,16 @@ class Report:
     @property
     def islands(self) -> tuple[Island, ...]:
         """What PyTorch runs, of all graphs."""
-        return tuple(each for graph in self.graphs for each in graph.islands)
+        return tuple(island for graph in self.graphs for island in graph.islands)
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.graphs)) or "nothing was compiled"
 
     def _repr_html_(self) -> str:
         graphs = [(g.name, g.native, g.programs, sum(g.refused.values())) for g in self.graphs]
-        islands = [(each.graph, each.count, each.op, each.why) for each in self.islands]
-        found = table_html(graphs, ("graph", "ops native", "programs", "ops by PyTorch"))
-        return found + (table_html(islands, ("graph", "times", "op", "why")) if islands else "")
+        islands = [(island.graph, island.count, island.op, island.why) for island in self.islands]
+        tables = table_html(graphs, ("graph", "ops native", "programs", "ops by PyTorch"))
+        return tables + (table_html(islands, ("graph", "times", "op", "why")) if islands else "")
 
 
 _graphs: list[GraphReport] = []
@@ -92,15 +92,15 @@ _LIMIT = 1000
 
 def begin(name: str) -> GraphReport:
     """A new graph in the report."""
-    made = GraphReport(name)
-    _graphs.append(made)
+    graph_report = GraphReport(name)
+    _graphs.append(graph_report)
     del _graphs[:-_LIMIT]
-    return made
+    return graph_report
 
 
 def report(clear: bool = False) -> Report:
     """What `torch.compile` with this backend made so far; with ``clear``, it is forgotten then."""
-    found = Report(tuple(_graphs))
+    summary = Report(tuple(_graphs))
     if clear:
         _graphs.clear()
-    return found
+    return summary

@@ -42,41 +42,41 @@ class BySizes:
         self._gm, self._compiled = gm, compiled
         self._known: Newest[Any, Callable[..., Any]] = Newest(_LIMIT)
 
-    def __call__(self, *given: Any) -> Any:
+    def __call__(self, *values: Any) -> Any:
         key = tuple(
-            (tuple(each.shape), each.stride()) if isinstance(each, torch.Tensor) else each
-            for each in given
+            (tuple(value.shape), value.stride()) if isinstance(value, torch.Tensor) else value
+            for value in values
         )
-        found = self._known.get(key)
-        if found is None:
-            found = self._known[key] = self._compiled(with_sizes(self._gm, given))
-        return found(*given)
+        program = self._known.get(key)
+        if program is None:
+            program = self._known[key] = self._compiled(with_sizes(self._gm, values))
+        return program(*values)
 
 
-def with_sizes(gm: GraphModule, given: Sequence[Any]) -> GraphModule:
-    """``gm`` for arguments of the sizes of ``given``: numbers in it are constants."""
-    made = copied(gm)
+def with_sizes(gm: GraphModule, values: Sequence[Any]) -> GraphModule:
+    """``gm`` for arguments of the sizes of ``values``: numbers in it are constants."""
+    result = copied(gm)
     # Sizes that depend on data stay symbols; which they were in ``gm`` does not matter.
-    for node in made.graph.nodes:
+    for node in result.graph.nodes:
         node.meta.pop("unbacked_bindings", None)
     mode = FakeTensorMode(shape_env=ShapeEnv())
     fake = [
-        mode.from_tensor(each.detach(), static_shapes=True)
-        if isinstance(each, torch.Tensor)
-        else each
-        for each in given
+        mode.from_tensor(argument.detach(), static_shapes=True)
+        if isinstance(argument, torch.Tensor)
+        else argument
+        for argument in values
     ]
-    FakeTensorProp(made, mode).propagate_dont_convert_inputs(*fake)
-    for node in reversed(list(made.graph.nodes)):
+    FakeTensorProp(result, mode).propagate_dont_convert_inputs(*fake)
+    for node in reversed(list(result.graph.nodes)):
         value = node.meta.get("val")
         if isinstance(value, int | float | bool) and node.op != "output":
             for user in list(node.users):
                 user.args = _replaced(user.args, node, value)
                 user.kwargs = _replaced(user.kwargs, node, value)
             if node.op != "placeholder":
-                made.graph.erase_node(node)
-    made.recompile()
-    return made
+                result.graph.erase_node(node)
+    result.recompile()
+    return result
 
 
 def copied(gm: GraphModule) -> GraphModule:
@@ -88,5 +88,5 @@ def copied(gm: GraphModule) -> GraphModule:
     return GraphModule(gm, copy)
 
 
-def _replaced(given: Any, node: Node, value: Any) -> Any:
-    return torch.fx.node.map_arg(given, lambda each: value if each is node else each)
+def _replaced(argument: Any, node: Node, value: Any) -> Any:
+    return torch.fx.node.map_arg(argument, lambda other: value if other is node else other)

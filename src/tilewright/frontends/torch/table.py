@@ -55,8 +55,8 @@ class Place:
     @property
     def type(self) -> torch.dtype:
         """The first result's, as PyTorch calls it."""
-        found: torch.dtype = self.results[0].dtype
-        return found
+        torch_dtype: torch.dtype = self.results[0].dtype
+        return torch_dtype
 
     @property
     def dtype(self) -> DType:
@@ -125,7 +125,7 @@ def dims_of(dims: Sequence[int] | int | None, rank: int) -> tuple[int, ...]:
     """Dims counted from the front; all for None, and for none."""
     if dims is None:
         return tuple(range(rank))
-    given = (dims,) if isinstance(dims, int) else tuple(dims)
-    if not given:
+    numbers = (dims,) if isinstance(dims, int) else tuple(dims)
+    if not numbers:
         return tuple(range(rank))
-    return tuple(dict.fromkeys(dim % rank if rank else 0 for dim in given)) if rank else ()
+    return tuple(dict.fromkeys(dim % rank if rank else 0 for dim in numbers)) if rank else ()

@@ -59,8 +59,8 @@ def element_type(tensor: torch.Tensor) -> Any:
 
 
 def _has_complex(node: Node) -> bool:
-    values = (each for source in (node, *node.all_input_nodes) for each in results_of(source))
-    return any(isinstance(each, torch.Tensor) and each.dtype.is_complex for each in values)
+    values = (result for source in (node, *node.all_input_nodes) for result in results_of(source))
+    return any(isinstance(value, torch.Tensor) and value.dtype.is_complex for value in values)
 
 
 class RefusedOpError(UnsupportedError):
@@ -110,29 +110,29 @@ class Translation:
 
     def _built(self, node: Node, handler: Any) -> Any:
         results = results_of(node)
-        for each in results:
-            if isinstance(each, torch.Tensor):
-                element_type(each)
+        for result in results:
+            if isinstance(result, torch.Tensor):
+                element_type(result)
         used = _used(node, len(results))
         at = Place(self.builder, name_of(node.target), results, used, node, self.checks)
         args, kwargs = self._resolved(node.args), self._resolved(node.kwargs)
         with self.builder.at(node.name, span_of(node)):
-            found = handler(at, *args, **kwargs)
-        _check(results, at.used, found if isinstance(found, tuple) else (found,))
-        return found
+            outputs = handler(at, *args, **kwargs)
+        _check(results, at.used, outputs if isinstance(outputs, tuple) else (outputs,))
+        return outputs
 
-    def _resolved(self, given: Any) -> Any:
-        if isinstance(given, Node):
-            return self.values[given]
-        if isinstance(given, Mapping):
-            return {name: self._resolved(each) for name, each in given.items()}
-        if isinstance(given, Sequence) and not isinstance(given, str):
+    def _resolved(self, value: Any) -> Any:
+        if isinstance(value, Node):
+            return self.values[value]
+        if isinstance(value, Mapping):
+            return {name: self._resolved(entry) for name, entry in value.items()}
+        if isinstance(value, Sequence) and not isinstance(value, str):
             return (
-                type(given)(map(self._resolved, given))
-                if isinstance(given, tuple)
-                else [*map(self._resolved, given)]
+                type(value)(map(self._resolved, value))
+                if isinstance(value, tuple)
+                else [*map(self._resolved, value)]
             )
-        return given
+        return value
 
 
 def _used(node: Node, count: int) -> frozenset[int]:
@@ -144,16 +144,16 @@ def _used(node: Node, count: int) -> frozenset[int]:
     return frozenset(int(str(user.args[1])) for user in node.users)
 
 
-def _check(results: Sequence[Any], used: frozenset[int], found: Sequence[Any]) -> None:
+def _check(results: Sequence[Any], used: frozenset[int], tensors: Sequence[Any]) -> None:
     """What was built is what PyTorch says that comes: otherwise it is no translation."""
-    for n, (said, made) in enumerate(zip(results, found, strict=False)):
+    for n, (said, tensor) in enumerate(zip(results, tensors, strict=False)):
         if n not in used or not isinstance(said, torch.Tensor):
             continue
         shape = shape_of(said)
-        if isinstance(made, Complex) != said.dtype.is_complex:
+        if isinstance(tensor, Complex) != said.dtype.is_complex:
             raise UnsupportedError(f"its result came out as no tensor of {said.dtype}")
-        if made.shape != shape or made.dtype is not element_type(said):
+        if tensor.shape != shape or tensor.dtype is not element_type(said):
             raise UnsupportedError(
-                f"its result came out as {made.dtype}{list(made.shape)}, not "
+                f"its result came out as {tensor.dtype}{list(tensor.shape)}, not "
                 f"{said.dtype}{list(shape)}"
             )

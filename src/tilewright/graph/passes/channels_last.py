@@ -46,10 +46,10 @@ def channels_last(kernel: Kernel, deciding: Deciding | None = None) -> Kernel:
     for buffer, makers in values.made.items():
         users = (*makers, *values.readers.get(buffer, ()))
         if buffer in values.allocated and all(_by_views(values.stmts[n], buffer) for n in users):
-            found = dims.layout(buffer)
-            if found is None:
+            placed = dims.layout(buffer)
+            if placed is None:
                 continue
-            layout, channels = found
+            layout, channels = placed
             if channels >= _FEWEST:
                 moved[buffer] = replace(buffer, layout=layout)
             if deciding and channels < _VECTORS * deciding.machine.lanes(buffer.dtype):

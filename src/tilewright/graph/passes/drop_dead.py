@@ -26,14 +26,14 @@ def drop_dead(kernel: Kernel) -> Kernel:
     stmts = _kept(old, _live(kernel))
     read = reads_of(Block(stmts))
     params = tuple(
-        each
-        for each in kernel.params
-        if not isinstance(each, Param) or each.digest is None or each.buffer in read
+        param
+        for param in kernel.params
+        if not isinstance(param, Param) or param.digest is None or param.buffer in read
     )
     same = stmts is old
     if same and len(params) == len(kernel.params):
         return kernel
-    digests = {each.digest for each in params if isinstance(each, Param)}
+    digests = {param.digest for param in params if isinstance(param, Param)}
     constants = {key: value for key, value in kernel.constants.items() if key in digests}
     body = kernel.body if same else Block(stmts)
     return replace(kernel, params=params, body=body, constants=constants)
@@ -42,40 +42,40 @@ def drop_dead(kernel: Kernel) -> Kernel:
 def _live(kernel: Kernel) -> set[Buffer]:
     """The buffers on which some result depends, in whatever order statements run."""
     feeds: dict[Buffer, set[Buffer]] = {}
-    found = {each.buffer for each in kernel.arrays if each.access != "in"}
-    _connect(statements(kernel), frozenset(), feeds, found)
-    pending = list(found)
+    buffers = {array.buffer for array in kernel.arrays if array.access != "in"}
+    _connect(statements(kernel), frozenset(), feeds, buffers)
+    pending = list(buffers)
     while pending:
-        new = feeds.get(pending.pop(), set()) - found
-        found |= new
+        new = feeds.get(pending.pop(), set()) - buffers
+        buffers |= new
         pending += new
-    return found
+    return buffers
 
 
 def _connect(
     stmts: Sequence[Stmt],
     deciding: frozenset[Buffer],
     feeds: dict[Buffer, set[Buffer]],
-    found: set[Buffer],
+    buffers: set[Buffer],
 ) -> None:
     """Notes what each buffer is made from; ``deciding`` say whether and how often all of this
-    runs. What has an effect beside memory is ``found`` at once."""
+    runs. What has an effect beside memory is ``buffers`` at once."""
     for stmt in stmts:
         if nested(stmt) and not _is_whole(stmt):
-            _connect(nested(stmt), deciding | _own_reads(stmt), feeds, found)
+            _connect(nested(stmt), deciding | _own_reads(stmt), feeds, buffers)
             continue
         reads = deciding | reads_of(stmt)
         for together in _written_together(stmt):
-            for each in together:
-                feeds.setdefault(each, set()).update(reads, together)
+            for buffer in together:
+                feeds.setdefault(buffer, set()).update(reads, together)
         if isinstance(stmt, Let) or _has_effect(stmt):
-            found |= reads | writes_of(stmt)
+            buffers |= reads | writes_of(stmt)
 
 
 def _written_together(stmt: Stmt) -> list[frozenset[Buffer]]:
     """What ``stmt`` writes, in parts of which each is kept or left out as one."""
     if isinstance(stmt, Compute):
-        return [frozenset(view.buffer for view in each.views) for each in stmt.results]
+        return [frozenset(view.buffer for view in result.views) for result in stmt.results]
     return [writes_of(stmt)]
 
 

@@ -49,28 +49,28 @@ def fold_constants(kernel: Kernel) -> Kernel:
         compute y(i): y[i] = x[i] * scaled[i]
     """
     values = Values.of(kernel)
-    known: dict[Buffer, NDArray[Any]] = {
-        each.buffer: kernel.constants[each.digest]
-        for each in kernel.arrays
-        if each.digest is not None and each.digest in kernel.constants
+    arrays: dict[Buffer, NDArray[Any]] = {
+        array.buffer: kernel.constants[array.digest]
+        for array in kernel.arrays
+        if array.digest is not None and array.digest in kernel.constants
     }
     folded: dict[Buffer, NDArray[Any]] = {}
     types = {digest: contents.dtype for digest, contents in kernel.constants.items()}
     for buffer in values.made:
         computes = values.makers(buffer)
-        if buffer not in values.allocated or not _is_foldable(buffer, computes, known):
+        if buffer not in values.allocated or not _is_foldable(buffer, computes, arrays):
             continue
-        known[buffer] = made = _evaluated(buffer, computes, known)
+        arrays[buffer] = result = _evaluated(buffer, computes, arrays)
         # The same bytes may be those of another type: a digest has one.
-        if types.setdefault(digest_of_contents(made), made.dtype) == made.dtype:
-            folded[buffer] = made
+        if types.setdefault(digest_of_contents(result), result.dtype) == result.dtype:
+            folded[buffer] = result
     if not folded:
         return kernel
     gone = {n for buffer in folded for n in values.made[buffer]}
     return _with_constants(kernel, values.stmts, folded, gone)
 
 
-def _is_foldable(buffer: Buffer, computes: Sequence[Compute], known: Contents) -> bool:
+def _is_foldable(buffer: Buffer, computes: Sequence[Compute], contents: Contents) -> bool:
     """Whether all that makes ``buffer`` is known, and it is worth it."""
     if buffer.symbols or _is_number(buffer, computes):
         return False
@@ -80,13 +80,13 @@ def _is_foldable(buffer: Buffer, computes: Sequence[Compute], known: Contents) -
         if {view.buffer for view in compute.outputs} != {buffer}:
             return False
         extents = [dim.extent for dim in compute.dims]
-        if not all(isinstance(each, Const) for each in extents):
+        if not all(isinstance(extent, Const) for extent in extents):
             return False
-        points += prod(int(each.value) for each in extents if isinstance(each, Const))
+        points += prod(int(extent.value) for extent in extents if isinstance(extent, Const))
         sources |= {operand.view.buffer for operand in compute.operands} - {buffer}
-    if not sources <= known.keys() or points > MOST_POINTS:
+    if not sources <= contents.keys() or points > MOST_POINTS:
         return False
-    return buffer.bytes <= max(_SMALL, sum(each.bytes for each in sources))
+    return buffer.bytes <= max(_SMALL, sum(source.bytes for source in sources))
 
 
 def _is_number(buffer: Buffer, computes: Sequence[Compute]) -> bool:
@@ -97,12 +97,14 @@ def _is_number(buffer: Buffer, computes: Sequence[Compute]) -> bool:
     return result.combiner is None and isinstance(result.values[0], Const)
 
 
-def _evaluated(buffer: Buffer, computes: Sequence[Compute], known: Contents) -> NDArray[Any]:
+def _evaluated(buffer: Buffer, computes: Sequence[Compute], contents: Contents) -> NDArray[Any]:
     """The contents of ``buffer``, flat."""
-    sources = {operand.view.buffer for each in computes for operand in each.operands} - {buffer}
-    params = [*(Param(each, "in") for each in sources), Param(buffer, "out")]
+    sources = {operand.view.buffer for compute in computes for operand in compute.operands} - {
+        buffer
+    }
+    params = [*(Param(source, "in") for source in sources), Param(buffer, "out")]
     memory = np.zeros(buffer.layout.extent, buffer.dtype.numpy)
-    arguments = {each.name: known[each] for each in sources} | {buffer.name: memory}
+    arguments = {source.name: contents[source] for source in sources} | {buffer.name: memory}
     run(Kernel("constant", tuple(params), Block(tuple(computes))), arguments)
     memory.flags.writeable = False
     return memory
@@ -139,8 +141,8 @@ def _with_constants(
     end = len(kernel.params)
     while end and _is_result(kernel.params[end - 1]):
         end -= 1
-    given = (*kernel.params[:end], *params, *kernel.params[end:])
-    return replace(kernel, params=given, body=body, constants=constants)
+    values = (*kernel.params[:end], *params, *kernel.params[end:])
+    return replace(kernel, params=values, body=body, constants=constants)
 
 
 def _is_result(param: Param | ScalarParam) -> bool:

@@ -57,22 +57,22 @@ class _Step:
 
     def moved(self, expr: Expr, index: Sequence[Expr]) -> Expr:
         """``expr`` of its dims in the dims of who stores to ``index`` what it reads."""
-        known = {
+        places = {
             place: other
             for place, other in zip(self.element.index, index, strict=True)
             if isinstance(place, Var)
         }
-        return substitute(expr, known)
+        return substitute(expr, places)
 
 
 class _Folding:
     def __init__(self, kernel: Kernel, fixed: Collection[Buffer]) -> None:
         self.kernel, self.values = kernel, Values.of(kernel)
         self.stmts: list[Stmt] = list(self.values.stmts)
-        self.constants = {each.buffer for each in kernel.arrays if each.digest is not None}
+        self.constants = {array.buffer for array in kernel.arrays if array.digest is not None}
         self.constants |= {*fixed}
         self.names = {param.name for param in kernel.params}
-        self.names |= {each.name for each in self.values.allocated}
+        self.names |= {memory.name for memory in self.values.allocated}
         self.before: dict[int, list[Stmt]] = {}
 
     def folded(self) -> Kernel:
@@ -125,36 +125,36 @@ class _Folding:
         body = result.values[0]
         if not isinstance(body, Binary) or body.op != "mul":
             return None
-        for found in (body.b, body.a):
+        for expr in (body.b, body.a):
             if (
-                isinstance(found, Load)
-                and found.buffer in self.constants
+                isinstance(expr, Load)
+                and expr.buffer in self.constants
                 # Others would keep the weights as they are, too.
-                and len(self.values.readers[found.buffer]) == 1
-                and found.type.is_float
-                and found.type.bits >= 32
-                and whole(main, View(found.buffer, found.index, found.mask)) is not None
+                and len(self.values.readers[expr.buffer]) == 1
+                and expr.type.is_float
+                and expr.type.bits >= 32
+                and whole(main, View(expr.buffer, expr.index, expr.mask)) is not None
             ):
-                return found
+                return expr
         return None
 
     def _steps(self, main: Compute) -> list[_Step]:
         """The computes that, one after the other, alone read what came before, and multiply it by
         constants."""
-        found: list[_Step] = []
+        steps: list[_Step] = []
         held = main.out.buffer
         while True:
             readers = self.values.readers.get(held, [])
             if len(readers) != 1 or held not in self.values.allocated:
-                return found
+                return steps
             stmt = self.stmts[readers[0]]
             step = self._step(readers[0], stmt, held) if isinstance(stmt, Compute) else None
             if step is None:
-                return found
-            found.append(step)
+                return steps
+            steps.append(step)
             held = step.compute.out.buffer
             if not self._is_constant(step.shift) or self.values.made.get(held) != (readers[0],):
-                return found
+                return steps
 
     def _step(self, position: int, compute: Compute, held: Buffer) -> _Step | None:
         if len(compute.outputs) != 1 or compute.results[0].combiner is not None:
@@ -163,7 +163,7 @@ class _Folding:
             return None
         (result,) = loaded(compute)
         (value,) = result.values
-        reads = [each for each in loads_in(value) if each.buffer is held]
+        reads = [read for read in loads_in(value) if read.buffer is held]
         if len(reads) != 1 or value.type is not held.dtype:
             return None
         element = reads[0]
@@ -177,7 +177,7 @@ class _Folding:
         return _Step(position, compute, element, *line)
 
     def _is_constant(self, value: Expr) -> bool:
-        return all(each.buffer in self.constants for each in loads_in(value))
+        return all(read.buffer in self.constants for read in loads_in(value))
 
     def _scale(self, position: int, main: Compute, weight: Load, scale: Expr) -> None:
         """Makes the weights times ``scale``, and ``main`` read them."""
@@ -187,8 +187,10 @@ class _Folding:
         dims = tuple(dim for dim in main.dims if dim.var in used)
         self._make(position, new, dims, weight.index, weight * scale)
         operands = tuple(
-            Operand(each.var, View(new, each.view.index)) if each.view.buffer is old else each
-            for each in main.operands
+            Operand(operand.var, View(new, operand.view.index))
+            if operand.view.buffer is old
+            else operand
+            for operand in main.operands
         )
         self.stmts[position] = replace(main, operands=operands)
 
@@ -223,7 +225,7 @@ def _behind(index: Sequence[Expr], steps: Sequence[_Step], like: DType) -> Expr:
     total: Expr = const(1, like)
     for step in steps:
         total = _times(total, step.moved(step.factor, index))
-        index = [step.moved(each, index) for each in step.stored]
+        index = [step.moved(expr, index) for expr in step.stored]
     return total
 
 
@@ -232,7 +234,7 @@ def _line(value: Expr, element: Load) -> tuple[Expr, Expr] | None:
     zero, one = const(0, element.type), const(1, element.type)
     if value is element:
         return one, zero
-    if all(each is not element for each in loads_in(value)):
+    if all(read is not element for read in loads_in(value)):
         return zero, value
     match value:
         case Unary(op="neg"):
@@ -278,7 +280,7 @@ def _is_number(value: Expr, number: int) -> bool:
 def _is_zero(compute: Compute) -> bool:
     """Whether it sets all of its results to 0."""
     return all(
-        each.combiner is None and _is_number(value, 0)
-        for each in compute.results
-        for value in each.values
+        result.combiner is None and _is_number(value, 0)
+        for result in compute.results
+        for value in result.values
     )

@@ -37,8 +37,8 @@ class _Move:
 
     def at(self, node: Load, facts: Facts) -> Expr:
         """What ``node`` loads of the buffer."""
-        known = {d: i for d, i in zip(self.dims, node.index, strict=True) if d is not None}
-        value = substitute(self.element, known)
+        places = {d: i for d, i in zip(self.dims, node.index, strict=True) if d is not None}
+        value = substitute(self.element, places)
         if node.mask is not None:
             value = guarded(value, node.mask, const(0, node.type))
         return simplify(value, facts)
@@ -61,10 +61,12 @@ def forward_views(kernel: Kernel) -> Kernel:
     return kernel if stmts is values.stmts else replace(kernel, body=Block(stmts))
 
 
-def _forwarded(values: Values, known: Mapping[Buffer, _Move], facts: Facts) -> tuple[Stmt, ...]:
-    """The statements of a block, where ``known`` is what buffers outside hold; the same object
-    when nothing changed."""
-    moves = dict(known)
+def _forwarded(
+    values: Values, moves_before: Mapping[Buffer, _Move], facts: Facts
+) -> tuple[Stmt, ...]:
+    """The statements of a block, where ``moves_before`` is what buffers outside hold; the same
+    object when nothing changed."""
+    moves = dict(moves_before)
     stmts = list(values.stmts)
     for n, stmt in enumerate(stmts):
         if not isinstance(stmt, Compute):
@@ -101,13 +103,13 @@ def _read_through(compute: Compute, moves: Mapping[Buffer, _Move], facts: Facts)
     outside = facts
     for dim in compute.dims:
         facts = facts.loop(dim.var, dim.extent)
-    own = {view.buffer for view in compute.outputs}
-    reduces = compute.is_ordered or any(each.combiner is not None for each in compute.results)
+    buffers = {view.buffer for view in compute.outputs}
+    reduces = compute.is_ordered or any(result.combiner is not None for result in compute.results)
     multiplies = reduces and len(compute.operands) > 1
 
     def through(node: Load) -> Expr:
         move = moves.get(node.buffer)
-        if move is None or any(each.buffer in own for each in loads_in(move.element)):
+        if move is None or any(load.buffer in buffers for load in loads_in(move.element)):
             return node
         value = move.at(node, facts)
         if multiplies and not is_factor(value):
@@ -143,7 +145,7 @@ def _is_dequantized(value: Expr) -> bool:
     if len(list(islice(walk(value), _FEW + 1))) > _FEW or not _adds_and_multiplies(value):
         return False
     loads = list(loads_in(value))
-    narrow = all(each.type.is_integer and each.type.bits == 8 for each in loads)
+    narrow = all(load.type.is_integer and load.type.bits == 8 for load in loads)
     return len(loads) == 1 and narrow and value.type.bits > 8 and _only_moves(loads[0])
 
 

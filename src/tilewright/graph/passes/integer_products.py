@@ -82,7 +82,7 @@ class _Products:
         self.kernel, self.values = kernel, Values.of(kernel)
         self.factors = Factors(kernel, self.values)
         names = {param.name for param in kernel.params}
-        self.sums = Sums(names | {each.name for each in self.values.allocated})
+        self.sums = Sums(names | {memory.name for memory in self.values.allocated})
         self.stmts: list[tuple[Stmt, ...]] = [(stmt,) for stmt in self.values.stmts]
         # What takes the place of a buffer of the other sign.
         self.shifted: dict[Buffer, Buffer] = {}
@@ -136,7 +136,7 @@ class _Products:
         if not (is_factor(a.element) and is_factor(b.element)):
             return False
         inside = {dim.var for dim in product.reduced}
-        if any(variables(each) & inside for each in (*a.settings, *b.settings)):
+        if any(variables(setting) & inside for setting in (*a.settings, *b.settings)):
             return False
         if type_ is s32:
             if a.scale is not None or b.scale is not None:
@@ -209,7 +209,7 @@ class _Products:
         if out.dtype is s32:
             return None
         type_ = f64 if out.dtype is f64 else f32
-        scales = [each.scale for each in (product.a, product.b) if each.scale is not None]
+        scales = [factor.scale for factor in (product.a, product.b) if factor.scale is not None]
         total: Expr = const(1.0, type_)
         for scale in scales:
             total = cast(type_, scale) if total is const(1.0, type_) else total * cast(type_, scale)
@@ -259,11 +259,11 @@ class _Products:
         index = axes(old.rank)
         value = cast(to, cast(s32, load(old, index)) + const(more, s32))
         result = Result((View(new, index),), (value,))
-        made = with_results(Compute(new.name, domain(old.shape), (), (result,)), (result,))
+        filled = with_results(Compute(new.name, domain(old.shape), (), (result,)), (result,))
         if makers:
-            self.stmts[makers[-1]] += (Allocate(new), made)
+            self.stmts[makers[-1]] += (Allocate(new), filled)
         else:
-            self.before += (Allocate(new), made)
+            self.before += (Allocate(new), filled)
 
     def _read_instead(self, stmt: Stmt) -> Stmt:
         """``stmt`` with what it reads of buffers that are no longer made read of the others."""

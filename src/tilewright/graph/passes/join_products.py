@@ -60,13 +60,13 @@ class _Products:
         self.kernel, self.deciding = kernel, deciding
         self.parts = Parts(kernel, deciding)
         self.values = self.parts.values
-        beside = {each.buffer for each in kernel.arrays if each.digest in kernel.constants}
+        beside = {array.buffer for array in kernel.arrays if array.digest in kernel.constants}
         self.constants = {*fixed} or beside
         # What is fixed is put together by a program of its own.
         self.points: float = inf if fixed else MOST_POINTS
         self.parts.constants |= self.constants
-        self.params = {each.buffer for each in kernel.arrays}
-        self.names = {each.name for each in (*kernel.params, *self.values.allocated)}
+        self.params = {array.buffer for array in kernel.arrays}
+        self.names = {item.name for item in (*kernel.params, *self.values.allocated)}
 
     def joined(self) -> Kernel:
         """The kernel with all products that are better as one."""
@@ -83,12 +83,12 @@ class _Products:
             if isinstance(stmt, Compute):
                 for key, product, why in self._of(n, stmt):
                     by_factor.setdefault(key, []).append((product, why))
-        for found in by_factor.values():
-            if len(found) > 1:
-                for product, why in found:
+        for members in by_factor.values():
+            if len(members) > 1:
+                for product, why in members:
                     if why:
                         self.deciding.decide(product.name, "apart", why)
-                yield [product for product, why in found if not why]
+                yield [product for product, why in members if not why]
 
     def _of(self, n: int, main: Compute) -> Iterator[tuple[object, Product, str]]:
         """``main`` as a product, with what tells its first factor, and the rule that it breaks."""
@@ -102,19 +102,19 @@ class _Products:
             return
         value, inner = self._factors(n, main)
         loads = dict.fromkeys(loads_in(value))
-        for axis, own in enumerate(out.index):
-            of_own = [each for each in loads if isinstance(own, Var) and own in variables(each)]
+        for axis, expr in enumerate(out.index):
+            of_own = [load for load in loads if isinstance(expr, Var) and expr in variables(load)]
             size = out.buffer.sizes[axis]
             if len(of_own) != 1 or not isinstance(size, int):
                 continue
             weight = of_own[0].buffer
-            others = (each.buffer for each in loads if each is not of_own[0])
-            varies = any(each not in self.parts.constants for each in others)
+            others = (load.buffer for load in loads if load is not of_own[0])
+            varies = any(other not in self.parts.constants for other in others)
             if not varies or weight not in self.constants | self.params:
                 continue
             if weight not in self.constants and weight in self.parts.constants:
                 continue  # it is joined later
-            before = [(n, k) for n, index in inner for k, at in enumerate(index) if at is own]
+            before = [(n, k) for n, index in inner for k, at in enumerate(index) if at is expr]
             later = [(position, axis) for position in self._following(out.buffer, axis)]
             positions, places = zip(*before, *((n, axis) for n in makers), *later, strict=True)
             computes = tuple(map(self._compute, positions))
@@ -172,7 +172,7 @@ class _Products:
         if len(values.readers[product.weight]) > 1:
             return RULES[2]
         readers = (values.stmts[n] for n in values.readers.get(product.results[-1], ()))
-        return "" if all(isinstance(each, Compute) for each in readers) else RULES[3]
+        return "" if all(isinstance(reader, Compute) for reader in readers) else RULES[3]
 
     def _plain(self, n: int) -> Compute | None:
         """The compute at position ``n``, if it gives each element of one result once."""
@@ -193,16 +193,16 @@ class _Products:
         if len(those) < 2:
             return None
         first, alike = those[0], those[:1]
-        for each in those[1:]:
-            if self._alike([first, each]).join(first.base) is None:
-                self.deciding.decide(each.name, "apart", RULES[4])
+        for product in those[1:]:
+            if self._alike([first, product]).join(first.base) is None:
+                self.deciding.decide(product.name, "apart", RULES[4])
             else:
-                alike.append(each)
+                alike.append(product)
         if len(alike) < 2:
             return None
         counts = range(len(first.steps), first.base - 1, -1)
         join = next(j for n in counts if (j := self._alike(alike).join(n)) is not None)
-        what = ", ".join(each.name for each in alike)
+        what = ", ".join(product.name for product in alike)
         if any(prod(slot.buffer.shape) > self.points for slot in join.slots):
             self.deciding.decide(what, "apart", RULES[5])
             return None
@@ -223,7 +223,7 @@ class _Products:
 
     def _times(self, those: Sequence[Product], join: Join) -> tuple[float, float] | None:
         """The seconds as one product and apart, with all that runs in the kernels of these now."""
-        members = self.parts.around(s for each in those for s in each.steps)
+        members = self.parts.around(s for product in those for s in product.steps)
         handed = self.parts.handed(members)
         stmts = [(n, self.values.stmts[n]) for n in members]
         apart = self.parts.seconds([stmt for _, stmt in stmts], handed)
@@ -239,6 +239,6 @@ def _key(value: Expr, weight: Load, sums: DType) -> object:
     ``value`` without its ``weight``."""
     held = var("weight", weight.type)
     rest = rewrite_loads(value, lambda node: held if node is weight else node)
-    found = [v for v in postorder(rest) if isinstance(v, Var) and v is not held]
-    names: dict[Var, Expr] = {v: var(f"d{n}") for n, v in enumerate(dict.fromkeys(found))}
+    result = [v for v in postorder(rest) if isinstance(v, Var) and v is not held]
+    names: dict[Var, Expr] = {v: var(f"d{n}") for n, v in enumerate(dict.fromkeys(result))}
     return (sums, substitute(rest, names))

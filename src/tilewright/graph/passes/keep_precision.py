@@ -99,6 +99,6 @@ def _reading(stmt: Stmt, old: Buffer, new: Buffer) -> Compute | None:
         return load(new, element.index, element.mask)
 
     value = rewrite(result.values[0], widened)
-    if any(each.buffer is old for each in loads_in(value)):
+    if any(other.buffer is old for other in loads_in(value)):
         return None
     return with_results(stmt, (replace(result, values=(value,)),))

@@ -66,29 +66,29 @@ class Sums:
             # Outside of its own mask the element may have no place in memory.
             value = cast(s32, load(element.buffer, element.index, mask))
             used = variables(value)
-            columns = [each for each in kept if each.var in used]
+            columns = [dim for dim in kept if dim.var in used]
             return self.added(f"{element.buffer.name}_sums", value, columns, reduced)
         bare = load(element.buffer, element.index)
         depends = variables(mask) if mask is not None else frozenset[Var]()
-        columns = [each for each in kept if each.var in index_variables(bare)]
-        first = [each for each in reduced if each.var not in depends]
-        second = [each for each in reduced if each.var in depends]
+        columns = [dim for dim in kept if dim.var in index_variables(bare)]
+        first = [dim for dim in reduced if dim.var not in depends]
+        second = [dim for dim in reduced if dim.var in depends]
         held = [*columns, *second]
         sums = self.added(f"{element.buffer.name}_sums", cast(s32, bare), held, first)
         if mask is None:
             return sums
         assert isinstance(sums, Load)
         # Along columns the sums differ at all positions.
-        near_by = [each for each in kept if each.var in depends and each not in columns]
-        kinds = {each.var: _kinds(each, mask, kept, second) for each in near_by}
-        stands_for: dict[Var, Expr] = {old: each.first for old, each in kinds.items()}
+        near_by = [dim for dim in kept if dim.var in depends and dim not in columns]
+        kinds = {dim.var: _kinds(dim, mask, kept, second) for dim in near_by}
+        stands_for: dict[Var, Expr] = {old: kind.first for old, kind in kinds.items()}
         hidden = substitute(mask, stands_for)
         places = tuple(substitute(index, stands_for) for index in sums.index)
-        dims = [*(each.dim for each in kinds.values()), *columns]
+        dims = [*(kind.dim for kind in kinds.values()), *columns]
         near = self.added(
             f"{element.buffer.name}_near", load(sums.buffer, places, hidden), dims, second
         )
-        return substitute(near, {each.dim.var: each.of for each in kinds.values()})
+        return substitute(near, {kind.dim.var: kind.of for kind in kinds.values()})
 
     def added(self, name: str, value: Expr, kept: Sequence[Dim], reduced: Sequence[Dim]) -> Expr:
         """The sum of ``value``, of s32, over ``reduced`` dims, in a buffer of its own, as what is
@@ -111,9 +111,9 @@ class Sums:
         return load(held.buffer, held.index)
 
     def _new(self, name: str, type_: DType, kept: Sequence[Dim]) -> View:
-        new = buffer(self.name(name), type_, [extent(each) for each in kept])
+        new = buffer(self.name(name), type_, [extent(dim) for dim in kept])
         self.stmts.append(Allocate(new))
-        return View(new, tuple(each.var for each in kept))
+        return View(new, tuple(dim.var for dim in kept))
 
     def name(self, name: str) -> str:
         """A name like ``name`` that nothing has."""
@@ -137,9 +137,9 @@ def _kinds(dim: Dim, mask: Expr, kept: Sequence[Dim], reduced: Sequence[Dim]) ->
     size = extent(dim)
     kind = var(f"{dim.var.name}_kind", dim.var.type)
     whole = _Kinds(Dim(kind, dim.extent), dim.var, kind)
-    parts = [each for each in conjuncts(mask) if dim.var in variables(each)]
-    others = {each.var for each in kept} - {dim.var}
-    if any(variables(each) & others for each in parts):
+    parts = [conjunct for conjunct in conjuncts(mask) if dim.var in variables(conjunct)]
+    others = {other.var for other in kept} - {dim.var}
+    if any(variables(part) & others for part in parts):
         return whole
     inside = np.flatnonzero(_hides_nothing(dim, parts, reduced))
     if not inside.size:
@@ -147,12 +147,12 @@ def _kinds(dim: Dim, mask: Expr, kept: Sequence[Dim], reduced: Sequence[Dim]) ->
     low, high = int(inside[0]), int(inside[-1])
     if high == low or inside.size != high - low + 1:
         return whole
-    own = Dim(kind, const(size - (high - low)))
+    shorter = Dim(kind, const(size - (high - low)))
     of: Expr = minimum(dim.var, const(low))
     if high + 1 == size:
-        return _Kinds(own, of, kind)
+        return _Kinds(shorter, of, kind)
     of = of + maximum(dim.var - high, const(0))
-    return _Kinds(own, of, select(kind <= low, kind, kind + (high - low)))
+    return _Kinds(shorter, of, select(kind <= low, kind, kind + (high - low)))
 
 
 def _hides_nothing(
@@ -161,7 +161,7 @@ def _hides_nothing(
     """At which positions of ``dim`` all of ``conditions`` hold at all points of ``reduced``."""
     inside = buffer("inside", boolean, [extent(dim)])
     used = frozenset[Var]().union(*map(variables, conditions))
-    taps = [each for each in reduced if each.var in used]
+    taps = [tap for tap in reduced if tap.var in used]
     out = View(inside, (dim.var,))
     holds = all_of(conditions)
     assert holds is not None

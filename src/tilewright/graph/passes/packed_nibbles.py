@@ -65,10 +65,10 @@ def _axis(values: Values, held: Buffer) -> int | None:
     if not isinstance(compute, Compute) or len(compute.outputs) != 1:
         return None
     (result,) = loaded(compute)
-    made = compute.out.buffer
-    if result.combiner is not None or values.makers(made) != [compute]:
+    memory = compute.out.buffer
+    if result.combiner is not None or values.makers(memory) != [compute]:
         return None
-    reads = [each for value in result.values for each in loads_in(value) if each.buffer is held]
+    reads = [read for value in result.values for read in loads_in(value) if read.buffer is held]
     if len(reads) != 1 or reads[0].mask is not None:
         return None
     along = _reduced(values, compute)
@@ -80,30 +80,30 @@ def _axis(values: Values, held: Buffer) -> int | None:
 
 def _reduced(values: Values, compute: Compute) -> set[Expr]:
     """The dims of ``compute`` along which all sums of products that read its result add up."""
-    found: set[Expr] | None = None
+    exprs: set[Expr] | None = None
     for n in values.readers.get(compute.out.buffer, ()):
         reader = values.stmts[n]
         if not isinstance(reader, Compute) or reader.combiner != "add" or len(reader.operands) < 2:
             return set()
         kept = index_variables(reader.out)
         views = [o.view for o in reader.operands if o.view.buffer is compute.out.buffer]
-        own = {
+        factors = {
             place
             for view in views
             for place, index in zip(compute.out.index, view.index, strict=True)
             if isinstance(index, Var) and index not in kept
         }
-        found = own if found is None else found & own
-    return found or set()
+        exprs = factors if exprs is None else exprs & factors
+    return exprs or set()
 
 
 def _halves(held: np.ndarray[tuple[int, ...], np.dtype[np.uint8]], axis: int) -> np.ndarray:
     """Pairs of elements along ``axis`` as bytes, flat."""
     bits = held.astype(np.int8).view(np.uint8) & 15
     first, second = (np.take(bits, range(n, held.shape[axis], 2), axis) for n in (0, 1))
-    found = np.ascontiguousarray(first | second << 4).reshape(-1)
-    found.flags.writeable = False
-    return found
+    packed = np.ascontiguousarray(first | second << 4).reshape(-1)
+    packed.flags.writeable = False
+    return packed
 
 
 def _reading(stmt: Stmt, old: Buffer, new: Buffer, axis: int) -> Stmt:

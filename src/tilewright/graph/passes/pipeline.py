@@ -27,8 +27,8 @@ def passes(deciding: Deciding | None = None) -> tuple[Pass, ...]:
     """The passes; those that would decide by predicted times go by rules without ``deciding``."""
 
     def joined(kernel: Kernel) -> Kernel:
-        found = join_products(kernel, deciding)
-        return kernel if found is kernel else drop_dead(fold_constants(found))
+        result = join_products(kernel, deciding)
+        return kernel if result is kernel else drop_dead(fold_constants(result))
 
     return (
         Pass("tidy", tidy),

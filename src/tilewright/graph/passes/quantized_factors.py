@@ -56,9 +56,9 @@ class Factors:
     def __init__(self, kernel: Kernel, values: Values) -> None:
         self._values = values
         self._contents: Mapping[Buffer, Any] = {
-            each.buffer: kernel.constants[each.digest]
-            for each in kernel.arrays
-            if each.digest is not None and each.digest in kernel.constants
+            array.buffer: kernel.constants[array.digest]
+            for array in kernel.arrays
+            if array.digest is not None and array.digest in kernel.constants
         }
 
     def find(self, value: Expr, depth: int = _DEPTH) -> Factor | None:
@@ -81,13 +81,15 @@ class Factors:
             return None
         if value.type.is_integer and value.type.bits == 8:
             return Factor(value, const(0, s32), None)
-        made = self._made(value)
-        factor = None if made is None or not depth else self.find(made, depth - 1)
+        expr = self._made(value)
+        factor = None if expr is None or not depth else self.find(expr, depth - 1)
         if factor is None or value.mask is None:
             return factor
         # Outside of either mask the factor is 0.
         element = factor.element
-        mask = all_of(each for each in (element.mask, value.mask) if each is not None)
+        mask = all_of(
+            condition for condition in (element.mask, value.mask) if condition is not None
+        )
         return Factor(
             load(element.buffer, element.index, mask),
             _where(value.mask, factor.zero),
@@ -124,8 +126,8 @@ class Factors:
 
     def _is_setting(self, value: Expr) -> bool:
         return all(
-            each.mask is None and not _looks_up(each) and self._values.is_value(each.buffer)
-            for each in loads_in(value)
+            read.mask is None and not _looks_up(read) and self._values.is_value(read.buffer)
+            for read in loads_in(value)
         )
 
     def number(self, value: Expr, depth: int = _DEPTH) -> Expr | None:
@@ -147,8 +149,8 @@ class Factors:
                 contents = np.asarray(self._contents[value.buffer], np.float64)
                 return cast(s32, value) if all(map(_is_whole, contents.flat)) else None
             case Load():
-                made = self._made(value)
-                return None if made is None or not depth else self.number(made, depth - 1)
+                expr = self._made(value)
+                return None if expr is None or not depth else self.number(expr, depth - 1)
             case _:
                 return None
 
@@ -175,14 +177,14 @@ class Factors:
             case Load() if value.type.is_integer and value.type.bits == 8:
                 return int(value.type.lowest), int(value.type.highest)
             case Load():
-                made = self._made(value)
-                return None if made is None or not depth else self.bounds(made, depth - 1)
+                expr = self._made(value)
+                return None if expr is None or not depth else self.bounds(expr, depth - 1)
             case _:
                 return None
 
     def is_constant(self, value: Expr, fixed: frozenset[Buffer] = frozenset()) -> bool:
         """Whether all that ``value`` loads is made of constants, or of ``fixed`` buffers, alone."""
-        left, seen = [each.buffer for each in loads_in(value)], set[Buffer]()
+        left, seen = [read.buffer for read in loads_in(value)], set[Buffer]()
         while left:
             buffer = left.pop()
             if buffer in seen or buffer in self._contents or buffer in fixed:
@@ -202,19 +204,19 @@ class Factors:
         compute = makers[0]
         if not _is_elementwise(compute):
             return None
-        known: dict[Var, Expr] = {
-            own: index
-            for own, index in zip(compute.out.index, value.index, strict=True)
-            if isinstance(own, Var)
+        values: dict[Var, Expr] = {
+            var: index
+            for var, index in zip(compute.out.index, value.index, strict=True)
+            if isinstance(var, Var)
         }
-        return substitute(loaded(compute)[0].values[0], known)
+        return substitute(loaded(compute)[0].values[0], values)
 
 
 def _where(mask: Expr, setting: Expr) -> Expr:
     """``setting`` of a factor, 0 where ``mask`` hides the factor: it may have no place in memory
     there."""
     used = variables(setting)
-    conditions = [each for each in conjuncts(mask) if variables(each) <= used]
+    conditions = [conjunct for conjunct in conjuncts(mask) if variables(conjunct) <= used]
     inside = all_of(conditions) if used else None
     return setting if inside is None else guarded(setting, inside, const(0, setting.type))
 

@@ -32,9 +32,9 @@ def share_values(kernel: Kernel) -> Kernel:
     instead: dict[Buffer, Buffer] = {}
     for param in kernel.arrays:
         if param.digest is not None:
-            known = first.setdefault((*_described(param.buffer), param.digest), param.buffer)
-            if known is not param.buffer:
-                instead[param.buffer] = known
+            buffer = first.setdefault((*_described(param.buffer), param.digest), param.buffer)
+            if buffer is not param.buffer:
+                instead[param.buffer] = buffer
     stmts = _shared(values, first, instead)
     return kernel if stmts is values.stmts else replace(kernel, body=Block(stmts))
 
@@ -50,8 +50,8 @@ def _shared(
     stmts = list(values.stmts)
 
     def other(node: Load) -> Expr:
-        found = instead.get(node.buffer)
-        return node if found is None else load(found, node.index, node.mask)
+        memory = instead.get(node.buffer)
+        return node if memory is None else load(memory, node.index, node.mask)
 
     for n, stmt in enumerate(stmts):
         if isinstance(stmt, Compute):
@@ -61,10 +61,10 @@ def _shared(
             stmts[n] = with_blocks(stmt, partial(_shared_inside, values, n, first, instead))
         for buffer in ends.get(n, ()):
             key = _key(values, buffer, instead)
-            known = buffer if key is None else first.setdefault(key, buffer)
+            first_buffer = buffer if key is None else first.setdefault(key, buffer)
             # What is a result has to be made.
-            if known is not buffer and buffer in values.allocated:
-                instead[buffer] = known
+            if first_buffer is not buffer and buffer in values.allocated:
+                instead[buffer] = first_buffer
     same = all(a is b for a, b in zip(stmts, values.stmts, strict=True))
     return values.stmts if same else tuple(stmts)
 
@@ -124,9 +124,9 @@ def _compute_key(
         parts.append(tuple(substitute(value, names) for value in result.values))
         parts.append(tuple((_place(v, names), _described(v.buffer)) for v in result.views))
         parts.append(result.unique)
-    parts.append(tuple(n for n, each in enumerate(outputs) if each is buffer))
+    parts.append(tuple(n for n, output in enumerate(outputs) if output is buffer))
     # Several results in one buffer at different places are told apart by these.
-    parts.append(tuple(outputs.index(each) for each in outputs))
+    parts.append(tuple(outputs.index(output) for output in outputs))
     return tuple(parts)
 
 

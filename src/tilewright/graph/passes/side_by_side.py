@@ -45,7 +45,7 @@ class Product:
 
     @cached_property
     def results(self) -> list[Buffer]:
-        return [each.out.buffer for each in self.computes]
+        return [compute.out.buffer for compute in self.computes]
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,8 +70,8 @@ class _Step:
     def same(self, other: _Step) -> bool:
         """Whether it does the same, in memory of its own."""
         mine, others = (
-            (*each.extents, *each.result.values, *each.result.views[0].index)
-            for each in (self, other)
+            (*step.extents, *step.result.values, *step.result.views[0].index)
+            for step in (self, other)
         )
         how = (self.order, self.result.combiner) == (other.order, other.result.combiner)
         return how and len(mine) == len(others) and all(map(is_, mine, others))
@@ -101,8 +101,8 @@ class Join:
     @property
     def names(self) -> set[str]:
         """Those of its buffers."""
-        own = (stmt.buffer for stmt in self.stmts if isinstance(stmt, Allocate))
-        return {each.name for each in (*own, *(slot.buffer for slot in self.slots))}
+        generator = (stmt.buffer for stmt in self.stmts if isinstance(stmt, Allocate))
+        return {buffer.name for buffer in (*generator, *(slot.buffer for slot in self.slots))}
 
 
 class Alike:
@@ -117,67 +117,67 @@ class Alike:
     ) -> None:
         self.values, self.constants, self.those = values, constants, those
         self._others = names
-        self.total = sum(each.size for each in those)
+        self.total = sum(member.size for member in those)
 
     def join(self, count: int) -> Join | None:
         """The first ``count`` steps of all as one; None where they are not the same."""
         self._names = set(self._others)
         first = self.those[0]
-        if any(len(each.steps) < count for each in self.those):
+        if any(len(member.steps) < count for member in self.those):
             return None
         results: list[Buffer] = []
         for n, old in enumerate(first.results[:count]):
             again = n > 0 and old is first.results[n - 1]
             longer = results[-1] if again else self._longer(old, first.axes[n])
             results.append(longer)
-        new = [n == 0 or each is not results[n - 1] for n, each in enumerate(results)]
+        new = [n == 0 or result is not results[n - 1] for n, result in enumerate(results)]
         slots: dict[tuple[int, int], Slot] = {}
         steps: list[_Step] = []
-        for each in self.those:
+        for member in self.those:
             for n in range(count):
-                step = self._step(each, n, results, slots)
-                if step is None or (each is not first and not step.same(steps[n])):
+                step = self._step(member, n, results, slots)
+                if step is None or (member is not first and not step.same(steps[n])):
                     return None
-                steps += [step] if each is first else []
+                steps += [step] if member is first else []
         if any(len(slot.parts) < len(self.those) for slot in slots.values()):
             return None
-        name = "_".join(each.name for each in self.those)
-        offsets = [sum(each.size for each in self.those[:n]) for n in range(len(self.those))]
+        name = "_".join(member.name for member in self.those)
+        offsets = [sum(member.size for member in self.those[:n]) for n in range(len(self.those))]
         return Join(
             first.at,
             tuple(slots.values()),
             tuple(stmt for n, s in enumerate(steps) for stmt in s.made(name, new[n], self.total)),
-            frozenset(n for each in self.those for n in each.steps[:count]),
+            frozenset(n for member in self.those for n in member.steps[:count]),
             {
-                each.results[count - 1]: (results[-1], each.axes[count - 1], offset)
-                for each, offset in zip(self.those, offsets, strict=True)
+                member.results[count - 1]: (results[-1], member.axes[count - 1], offset)
+                for member, offset in zip(self.those, offsets, strict=True)
             },
         )
 
     def _step(
         self,
-        each: Product,
+        member: Product,
         n: int,
         results: Sequence[Buffer],
         slots: dict[tuple[int, int], Slot],
     ) -> _Step | None:
-        """Step ``n`` of ``each`` in the joined ``results``; None where that cannot be."""
-        compute = each.computes[n]
-        own = compute.out.index[each.axes[n]]
-        if not isinstance(own, Var) or compute.out.mask is not None:
+        """Step ``n`` of ``member`` in the joined ``results``; None where that cannot be."""
+        compute = member.computes[n]
+        place_index = compute.out.index[member.axes[n]]
+        if not isinstance(place_index, Var) or compute.out.mask is not None:
             return None
         ordinal, fits = 0, True
 
         def other(node: Load) -> Expr:
             nonlocal ordinal, fits
-            if node.buffer in each.results:
-                place = each.results.index(node.buffer)
-                fits = fits and _only_along(node, each.axes[place], own)
+            if node.buffer in member.results:
+                place = member.results.index(node.buffer)
+                fits = fits and _only_along(node, member.axes[place], place_index)
                 return load(results[place], node.index, node.mask)
-            if own not in variables(node):
+            if place_index not in variables(node):
                 fits = fits and self._is_there(node.buffer)
                 return node
-            slot = self._slot(each, node, own, slots, (n, ordinal))
+            slot = self._slot(member, node, place_index, slots, (n, ordinal))
             ordinal += 1
             fits = fits and slot is not None
             return node if slot is None else load(slot.buffer, node.index)
@@ -186,43 +186,43 @@ class Alike:
         value = rewrite_loads(old.values[0], other)
         # Places in a result are others in what all have together.
         outside = rewrite_loads(old.values[0], lambda node: var("loaded", node.type))
-        fits = fits and own not in variables(outside)
+        fits = fits and place_index not in variables(outside)
         names: dict[Var, Expr] = {dim.var: var(f"d{k}") for k, dim in enumerate(compute.dims)}
         index = tuple(substitute(expr, names) for expr in compute.out.index)
         result = replace(old, views=(View(results[n], index),), values=(substitute(value, names),))
-        dims = tuple(None if dim.var is own else dim.extent for dim in compute.dims)
-        order = _order(each.results[n])
+        dims = tuple(None if dim.var is place_index else dim.extent for dim in compute.dims)
+        order = _order(member.results[n])
         return _Step(compute, dims, order, result) if fits and order is not None else None
 
     def _is_there(self, read: Buffer) -> bool:
         """Whether ``read`` is a value by the time of the first product."""
         values = self.values
-        made = values.made.get(read)
-        return values.is_value(read) and (made is None or made[-1] < self.those[0].at)
+        makers = values.made.get(read)
+        return values.is_value(read) and (makers is None or makers[-1] < self.those[0].at)
 
     def _slot(
         self,
-        each: Product,
+        member: Product,
         node: Load,
-        own: Var,
+        variable: Var,
         slots: dict[tuple[int, int], Slot],
         key: tuple[int, int],
     ) -> Slot | None:
-        """What takes the place of the constant that ``node`` loads along the dim ``own``."""
+        """What takes the place of the constant that ``node`` loads along the dim ``variable``."""
         old = node.buffer
-        axis = next((n for n, place in enumerate(node.index) if place is own), None)
+        axis = next((n for n, place in enumerate(node.index) if place is variable), None)
         if old not in self.constants or node.mask is not None or axis is None:
             return None
         order = _order(old)
-        if not _only_along(node, axis, own) or old.sizes[axis] != each.size or order is None:
+        if not _only_along(node, axis, variable) or old.sizes[axis] != member.size or order is None:
             return None
         if not self._is_there(old):
             return None
-        if each is self.those[0]:
+        if member is self.those[0]:
             slots[key] = Slot(self._longer(old, axis), axis, [old])
             return slots[key]
         slot = slots.get(key)
-        if slot is None or slot.axis != axis or len(slot.parts) != self.those.index(each):
+        if slot is None or slot.axis != axis or len(slot.parts) != self.those.index(member):
             return None
         like = slot.parts[0]
         sizes = [[s for n, s in enumerate(b.sizes) if n != axis] for b in (like, old)]
@@ -235,7 +235,7 @@ class Alike:
         """A buffer as ``old`` with room for all along ``axis``, under a name of its own."""
         name = fresh(f"{old.name}_joined", self._names)
         self._names.add(name)
-        sizes = tuple(self.total if n == axis else each for n, each in enumerate(old.sizes))
+        sizes = tuple(self.total if n == axis else size for n, size in enumerate(old.sizes))
         parts: list[Part] = []
         stride: Size = 1
         for dim in reversed(_order(old) or range(len(sizes))):
@@ -246,12 +246,12 @@ class Alike:
 
 def _order(buffer: Buffer) -> tuple[int, ...] | None:
     """The dims of ``buffer`` as they lie in memory; None where that is dense in no order."""
-    order = tuple(each.dim for each in buffer.layout.parts)
+    order = tuple(place.dim for place in buffer.layout.parts)
     stride: Size = 1
-    for each in reversed(buffer.layout.parts):
-        if each.stride != stride or each.size != buffer.sizes[each.dim]:
+    for place in reversed(buffer.layout.parts):
+        if place.stride != stride or place.size != buffer.sizes[place.dim]:
             return None
-        stride = product(stride, each.size)
+        stride = product(stride, place.size)
     return order if sorted(order) == list(range(buffer.rank)) else None
 
 
@@ -271,14 +271,14 @@ def with_joins(stmts: Sequence[tuple[int, Stmt]], joins: Sequence[Join]) -> Iter
         return load(new, tuple(index), node.mask)
 
     for n, stmt in stmts:
-        found: list[Stmt] = []
+        ordered: list[Stmt] = []
         if n in at:
-            found += [made for slot in at[n].slots for made in _beside(slot)]
-            found += at[n].stmts
+            ordered += [stmt for slot in at[n].slots for stmt in _beside(slot)]
+            ordered += at[n].stmts
         if n not in gone and not (isinstance(stmt, Allocate) and stmt.buffer in removed):
-            found.append(stmt)
-        for each in found:
-            yield with_loads(each, other) if isinstance(each, Compute) else each
+            ordered.append(stmt)
+        for statement in ordered:
+            yield with_loads(statement, other) if isinstance(statement, Compute) else statement
 
 
 def _beside(slot: Slot) -> Iterator[Stmt]:
@@ -295,7 +295,9 @@ def _beside(slot: Slot) -> Iterator[Stmt]:
         offset += old.shape[slot.axis]
 
 
-def _only_along(node: Load, axis: int, own: Var) -> bool:
-    """Whether ``own`` is the place of ``node`` along ``axis``, and stands nowhere else in it."""
+def _only_along(node: Load, axis: int, variable: Var) -> bool:
+    """Whether ``variable`` is the place of ``node`` along ``axis``, and nowhere else in it."""
     places = node.index if node.mask is None else (*node.index, node.mask)
-    return node.index[axis] is own and sum(own in variables(each) for each in places) == 1
+    return (
+        node.index[axis] is variable and sum(variable in variables(place) for place in places) == 1
+    )

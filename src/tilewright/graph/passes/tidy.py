@@ -40,14 +40,14 @@ def _tidied(stmt: Stmt) -> Stmt:
 
 def _parts(compute: Compute) -> list[int]:
     """All that `with_results` may change, to be compared: expressions are interned."""
-    found: list[int] = []
+    ids: list[int] = []
     for operand in compute.operands:
-        found += map(id, (operand.var, operand.view.buffer, *view_exprs(operand.view)))
+        ids += map(id, (operand.var, operand.view.buffer, *view_exprs(operand.view)))
     for result in compute.results:
-        found += map(id, result.values)
+        ids += map(id, result.values)
         for view in result.views:
-            found += map(id, view_exprs(view))
-    return found
+            ids += map(id, view_exprs(view))
+    return ids
 
 
 def _flat(block: Block) -> list[Stmt]:

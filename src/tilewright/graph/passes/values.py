@@ -91,33 +91,33 @@ class Values:
     """The statements of a block, by the buffers that they touch.
 
     A buffer is a *value* once it is written: where only computes of the block write it, all of them
-    before anything else reads it, or where nothing writes it at all (``given``). ``kept`` are those
-    of the others that the block may leave to who is outside, but are values in it.
+    before anything else reads it, or where nothing writes it at all (``buffers``). ``kept`` are
+    those of the others that the block may leave to who is outside, but are values in it.
     """
 
     def __init__(
         self,
         stmts: tuple[Stmt, ...],
-        given: frozenset[Buffer] = frozenset(),
+        buffers: frozenset[Buffer] = frozenset(),
         kept: frozenset[Buffer] = frozenset(),
     ) -> None:
-        self.stmts, self.given, self._kept = stmts, given, kept
+        self.stmts, self.given, self._kept = stmts, buffers, kept
         self.reads = [reads_of(stmt) for stmt in stmts]
         self.writes = [writes_of(stmt) for stmt in stmts]
         self.writers: dict[Buffer, list[int]] = {}
         self.readers: dict[Buffer, list[int]] = {}
         for n, (reads, writes) in enumerate(zip(self.reads, self.writes, strict=True)):
-            for each in writes:
-                self.writers.setdefault(each, []).append(n)
-            for each in reads:
-                self.readers.setdefault(each, []).append(n)
+            for write in writes:
+                self.writers.setdefault(write, []).append(n)
+            for read in reads:
+                self.readers.setdefault(read, []).append(n)
 
     @classmethod
     def of(cls, kernel: Kernel) -> Values:
         """The statements at the top of ``kernel``."""
-        given = frozenset(each.buffer for each in kernel.arrays if each.access == "in")
-        outs = frozenset(each.buffer for each in kernel.arrays if each.access == "out")
-        return cls(statements(kernel), given, outs)
+        buffers = frozenset(array.buffer for array in kernel.arrays if array.access == "in")
+        outs = frozenset(array.buffer for array in kernel.arrays if array.access == "out")
+        return cls(statements(kernel), buffers, outs)
 
     def inside(self, position: int, stmts: tuple[Stmt, ...]) -> Values:
         """A block in the statement at ``position``: what was a value before it is one in it."""
@@ -132,7 +132,7 @@ class Values:
     @cached_property
     def made(self) -> dict[Buffer, tuple[int, ...]]:
         """The buffers that are values, in the order in which they are, with those who make them."""
-        found = []
+        written = []
         for buffer, writers in self.writers.items():
             if buffer not in self.allocated and buffer not in self._kept:
                 continue
@@ -140,8 +140,8 @@ class Values:
                 continue
             others = [n for n in self.readers.get(buffer, ()) if n not in writers]
             if not others or min(others) > writers[-1]:
-                found.append((buffer, tuple(writers)))
-        return dict(sorted(found, key=lambda each: each[1][-1]))
+                written.append((buffer, tuple(writers)))
+        return dict(sorted(written, key=lambda entry: entry[1][-1]))
 
     def is_value(self, buffer: Buffer) -> bool:
         """Whether all who read ``buffer`` after those who make it find the same in it."""
@@ -149,12 +149,12 @@ class Values:
 
     def makers(self, buffer: Buffer) -> list[Compute]:
         """The computes that make a value."""
-        found = []
+        kept = []
         for n in self.made.get(buffer, ()):
             stmt = self.stmts[n]
             assert isinstance(stmt, Compute)
-            found.append(stmt)
-        return found
+            kept.append(stmt)
+        return kept
 
 
 def with_blocks(stmt: Stmt, change: Callable[[tuple[Stmt, ...]], tuple[Stmt, ...]]) -> Stmt:

@@ -126,5 +126,5 @@ def machine(level: str) -> Machine:
 def reported(level: str, cores: int, shared: int) -> Machine:
     """The machine of a device that reports so many multiprocessors, and bytes that the work-items
     of a workgroup can share."""
-    found = machine(level)
-    return replace(found, cores=cores, hierarchy=replace(found.hierarchy, shared=shared))
+    usual = machine(level)
+    return replace(usual, cores=cores, hierarchy=replace(usual.hierarchy, shared=shared))

@@ -101,23 +101,23 @@ def sizes_of(compute: Compute) -> dict[Var | None, int] | str:
 
 def _along(source: View, sizes: dict[Var | None, int]) -> _Along | str:
     """By the tensor's dims, which of the copy's goes along it."""
-    found: _Along = []
+    along: _Along = []
     for number, index in enumerate(source.index):
         used = [v for v in variables(index) if v in sizes]
         if not used:
-            found.append(None)
+            along.append(None)
             continue
         rest = affine(index - used[0]).terms
         if len(used) > 1 or any(used[0] in variables(atom) for atom in rest):
             return f"it does not go along dim {number} step by step: by {to_text(index)}"
-        found.append(used[0])
-    counts = {v: sum(each is v for each in found) for v in sizes if v is not None}
+        along.append(used[0])
+    counts = {v: sum(var is v for var in along) for v in sizes if v is not None}
     for variable, count in counts.items():
         # A dim of one element may go along none: such as one of two rows, of which a workgroup of
         # a cluster copies one.
         if count != 1 and (count or sizes[variable] != 1):
             return f"{count} dims of the tensor are '{variable.name}'"
-    return found
+    return along
 
 
 def _too_large(along: _Along, sizes: Mapping[Var | None, int]) -> str | None:
@@ -162,11 +162,11 @@ def steps_of(layout: Layout, rank: int) -> list[int] | str:
 
 def wrong_steps(source: View, steps: Sequence[int]) -> str | None:
     """What is wrong with such ``steps``, the innermost dim's first."""
-    own = [step for step in steps if step]
+    lengths = [step for step in steps if step]
     size = source.buffer.dtype.bytes
-    if not own or own[0] != 1:
+    if not lengths or lengths[0] != 1:
         return "no dim of the tensor has its elements side by side"
-    for step in own[1:]:
+    for step in lengths[1:]:
         if step * size % _UNIT:
             return f"the tensor has rows of {step * size} bytes, no multiple of {_UNIT}"
     return None

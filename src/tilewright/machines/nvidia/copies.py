@@ -21,16 +21,16 @@ _ALIGNMENT = 128
 
 
 def _no_load(compute: Compute, facts: Facts) -> str | None:
-    found = tile_of(compute, facts)
-    return found if isinstance(found, str) else None
+    tile = tile_of(compute, facts)
+    return tile if isinstance(tile, str) else None
 
 
 def _no_store(compute: Compute, facts: Facts) -> str | None:
     # A box goes to a tensor by the same way as it comes from there.
     (operand,) = compute.operands
     back = replace(compute, operands=(replace(operand, view=compute.out),))
-    found = box_of(back.with_result(operand.view), facts)
-    return found if isinstance(found, str) else None
+    box = box_of(back.with_result(operand.view), facts)
+    return box if isinstance(box, str) else None
 
 
 # A box of a tensor in global memory becomes one in workgroup memory (zero where it is outside of

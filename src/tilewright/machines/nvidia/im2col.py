@@ -74,9 +74,9 @@ def tile_of(compute: Compute, facts: Facts) -> Box | Im2col | str:
     column = im2col_of(compute, facts)
     if not isinstance(column, str):
         return column
-    own = {dim.var for dim in compute.dims}
+    inner = {dim.var for dim in compute.dims}
     views = [operand.view for operand in compute.operands]
-    return box if all(is_linear(i, own) for view in views for i in view.index) else column
+    return box if all(is_linear(i, inner) for view in views for i in view.index) else column
 
 
 def im2col_of(compute: Compute, facts: Facts) -> Im2col | str:
@@ -119,7 +119,7 @@ def im2col_of(compute: Compute, facts: Facts) -> Im2col | str:
         (order[0], *(axis.dim for axis in axes)),
         sizes[channel],
         sizes[pixel],
-        tuple(simplify(substitute(each, origin), facts) for each in corner),
+        tuple(simplify(substitute(expr, origin), facts) for expr in corner),
         tuple(axis.step for axis in spatial),
         tuple(axis.lower for axis in spatial),
         tuple(axis.upper for axis in spatial),
@@ -207,11 +207,11 @@ class _Walk:
             if isinstance(digit, str):
                 return digit
             digits.append(digit)
-        found = self._with_images(digits)
-        if not isinstance(found, str):
-            return found
+        split = self._with_images(digits)
+        if not isinstance(split, str):
+            return split
         single = self._one_image(digits)
-        return found if isinstance(single, str) and found != _NO_IMAGES else single
+        return split if isinstance(single, str) and split != _NO_IMAGES else single
 
     def _with_images(self, digits: Sequence[_Digit | None]) -> list[_Axis] | str:
         """The walk where the outermost dim is that of the images."""

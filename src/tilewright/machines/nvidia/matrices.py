@@ -110,7 +110,7 @@ def _quads(a_across: bool, b_across: bool) -> Instruction:
 def _loads(product: Instruction) -> tuple[Instruction, ...]:
     """The ways to fill fragments of the operands of ``product`` from rows in memory: of 16 bytes
     along the dim that is added up, or, of elements of 2 bytes, across it."""
-    found: list[Instruction] = []
+    instructions: list[Instruction] = []
     for role in product.operands:
         assert role.fragment is not None
         if role.dtype.bytes > _REGISTER or role.fragment.copies is not None:
@@ -132,7 +132,7 @@ def _loads(product: Instruction) -> tuple[Instruction, ...]:
                 AddressStep(along, run, 1),
             )
             tile = "".join(f"{dim}{size}" for dim, size in shape.items())
-            found.append(
+            instructions.append(
                 Instruction(
                     f"ldmatrix_{tile}_{role.dtype}" + form.replace(".", "_"),
                     tuple(shape.items()),
@@ -143,7 +143,7 @@ def _loads(product: Instruction) -> tuple[Instruction, ...]:
                     None,
                 )
             )
-    return tuple(found)
+    return tuple(instructions)
 
 
 def matrix_instructions(features: Collection[str]) -> tuple[Instruction, ...]:
@@ -164,6 +164,8 @@ def matrix_instructions(features: Collection[str]) -> tuple[Instruction, ...]:
     for a, left in _EIGHTS.items():
         for b, right in _EIGHTS.items():
             products.append(_mma((16, 8, 32), f32, a, b, f"f32.{left}.{right}.f32"))
-    found = [p for p in products if p.feature in features]
-    loads = {each.name: each for p in found for each in _loads(p) if each.feature in features}
-    return (*found, *loads.values())
+    instructions = [p for p in products if p.feature in features]
+    loads = {
+        load.name: load for p in instructions for load in _loads(p) if load.feature in features
+    }
+    return (*instructions, *loads.values())

@@ -30,14 +30,14 @@ def matrix_stores(
     """The stores of what the ``products`` of a machine with ``features`` make."""
     if STORES not in features:
         return ()
-    found = {
-        each.name: each
+    by_name = {
+        instruction.name: instruction
         for product in products
         for fragment in _pieces(product)
         for dtype in _TYPES
-        for each in (_store(fragment, dtype, "n"), _store(fragment, dtype, "m"))
+        for instruction in (_store(fragment, dtype, "n"), _store(fragment, dtype, "m"))
     }
-    return tuple(found.values())
+    return tuple(by_name.values())
 
 
 def _pieces(product: Instruction) -> Iterator[Fragment]:

@@ -42,8 +42,8 @@ def _matrices(
     half: int, halves: _Types, bytes: _Types, double: int = 0, lanes: int = 32
 ) -> _Products:
     """Products of matrices: of ``bytes`` twice as many as of ``halves``."""
-    found = [(dtype, lanes, half) for dtype in halves] + [(d, lanes, 2 * half) for d in bytes]
-    return (*found, (f64, lanes, double)) if double else tuple(found)
+    rows = [(dtype, lanes, half) for dtype in halves] + [(d, lanes, 2 * half) for d in bytes]
+    return (*rows, (f64, lanes, double)) if double else tuple(rows)
 
 
 # Registers of a lane that a subgroup may go on with (PTX ISA, "setmaxnreg").

@@ -189,13 +189,13 @@ def _tensor_faults(tensor: TensorMap) -> _Faults:
     rank, unit = len(tensor.shape), 32 if tensor.interleave == 32 else UNIT
     if tensor.dtype not in ELEMENTS:
         yield f"elements of {tensor.dtype}", "choose one of " + ", ".join(map(str, ELEMENTS))
-    for name, value, known in (
+    for name, value, allowed in (
         ("a swizzle", tensor.swizzle, _SWIZZLES),
         ("an interleave", tensor.interleave, _INTERLEAVES),
         ("an L2 promotion", tensor.promotion, _PROMOTIONS),
     ):
-        if value not in known:
-            yield f"{name} of {value} bytes", "choose one of " + ", ".join(map(str, known))
+        if value not in allowed:
+            yield f"{name} of {value} bytes", "choose one of " + ", ".join(map(str, allowed))
     least = 3 if tensor.interleave or isinstance(tensor.box, Columns) else 1
     if not least <= rank <= MOST_DIMS:
         yield f"{rank} dims", f"choose {least} to {MOST_DIMS}: collapse some, or add dims of 1"

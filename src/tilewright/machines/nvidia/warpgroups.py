@@ -44,13 +44,13 @@ def _sums(n: int) -> Fragment:
 def _rows(kept: str, size: int, dtype: DType) -> tuple[Rows, ...]:
     """The forms of an operand of ``size`` along the dim that it keeps: rows along the reduction, or
     (elements of 2 bytes) across it, where rows are full."""
-    found = []
+    rows = []
     for row in ROW_BYTES:
         swizzle, length = swizzle_of(row, dtype.bytes), row // dtype.bytes
-        found.append(Rows("k", kept, length, swizzle))
+        rows.append(Rows("k", kept, length, swizzle))
         if dtype.bytes == 2 and size % length == 0:
-            found.append(Rows(kept, "k", length, swizzle))
-    return tuple(found)
+            rows.append(Rows(kept, "k", length, swizzle))
+    return tuple(rows)
 
 
 def _product(n: int, out: DType, a: DType, b: DType) -> Instruction:
@@ -74,6 +74,6 @@ def warpgroup_instructions(features: Collection[str]) -> tuple[Instruction, ...]
     """The products of warpgroups of a machine with ``features``."""
     if PRODUCTS not in features:
         return ()
-    types = [(f32, each, each) for each in (f16, bf16)]
+    types = [(f32, dtype, dtype) for dtype in (f16, bf16)]
     types += [(s32, a, b) for a in (s8, u8) for b in (s8, u8)]
-    return tuple(_product(n, *each) for each in types for n in _N)
+    return tuple(_product(n, *triple) for triple in types for n in _N)

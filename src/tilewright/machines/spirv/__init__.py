@@ -73,6 +73,6 @@ def machine(kind: str) -> Machine:
 def reported(kind: str, cores: int, workgroup: int, shared: int) -> Machine:
     """The machine of a device that reports so many compute units, work-items of a workgroup, and
     bytes that these share."""
-    found = machine(kind)
-    hierarchy = replace(found.hierarchy, workgroup=workgroup, shared=shared)
-    return replace(found, cores=cores, hierarchy=hierarchy)
+    usual = machine(kind)
+    hierarchy = replace(usual.hierarchy, workgroup=workgroup, shared=shared)
+    return replace(usual, cores=cores, hierarchy=hierarchy)

@@ -156,5 +156,9 @@ def machine(
         narrowest=2 if "avx512fp16" in features else 4,
         past_caches=True,
         # Tiles are chosen by hand only: no one misses those of a processor.
-        lacks=tuple(each for each in _LEVELS["avx512_fp16"][-1] if each not in instructions),
+        lacks=tuple(
+            instruction
+            for instruction in _LEVELS["avx512_fp16"][-1]
+            if instruction not in instructions
+        ),
     )

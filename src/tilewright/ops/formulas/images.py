@@ -25,9 +25,9 @@ def deconvolution(problem: DeconvProblem, call: Call) -> Mapping[str, Tensor]:
     images = transposed_convolution(
         call.inputs["src"],
         kernel,
-        [_padding(each) for each in conv.windows],
-        [each.stride for each in conv.windows],
-        [each.dilation + 1 for each in conv.windows],
+        [_padding(window) for window in conv.windows],
+        [window.stride for window in conv.windows],
+        [window.dilation + 1 for window in conv.windows],
         conv.g,
         sums,
     )

@@ -45,9 +45,9 @@ def layers(problem: RecurrentProblem, call: Call) -> Mapping[str, Tensor]:
     for d, backwards in enumerate(problem.reversed_orders):
         x = inputs["src"]
         for n in range(problem.layers):
-            own = {k: _at(t, n, d) for k, t in inputs.items() if k not in ("src", "attention")}
-            states = [convert(own[name], wide) for name in names]
-            weights = _weights(problem, own, functions)
+            parts = {k: _at(t, n, d) for k, t in inputs.items() if k not in ("src", "attention")}
+            states = [convert(parts[name], wide) for name in names]
+            weights = _weights(problem, parts, functions)
             if problem.has_attention:
                 weights = replace(weights, attention=convert(inputs["attention"], wide))
             x, *end = layer(
@@ -72,18 +72,18 @@ def _at(tensor: Tensor, layer: int, stack_: int) -> Tensor:
 
 
 def _weights(
-    problem: RecurrentProblem, own: Mapping[str, Tensor], functions: tuple[Function, ...]
+    problem: RecurrentProblem, arrays: Mapping[str, Tensor], functions: tuple[Function, ...]
 ) -> Weights:
     """The weights of a layer in one order of steps."""
-    bias, rows = own["bias"], problem.gates * problem.dhc
+    bias, rows = arrays["bias"], problem.gates * problem.dhc
     further = None
     if bias.shape[0] > rows:
         # The gates before have no bias of their own.
         none = bias.builder.splat(0.0, bias.dtype, (rows - problem.dhc,))
         further = concatenate([none, slice_(bias, (rows,), bias.shape)], 0)
         bias = slice_(bias, (0,), (rows,))
-    inputs, states = (transpose(own[f"weights_{name}"], (1, 0)) for name in ("layer", "iter"))
-    peepholes, projection = own.get("weights_peephole"), own.get("weights_projection")
+    inputs, states = (transpose(arrays[f"weights_{name}"], (1, 0)) for name in ("layer", "iter"))
+    peepholes, projection = arrays.get("weights_peephole"), arrays.get("weights_projection")
     if peepholes is not None:
         # Input, forget, output: cells have the forget gate last.
         order = [index_in_dim(peepholes, 0, gate) for gate in (0, 2, 1)]

@@ -172,12 +172,14 @@ def _private(body: Stmt, name: str, whole: Collection[str]) -> Stmt:
             cure="keep it in memory",
         )
     memory = views[0].buffer
-    own = buffer(name, memory.dtype, memory.shape[-2:], space=Space.PRIVATE)
+    private = buffer(name, memory.dtype, memory.shape[-2:], space=Space.PRIVATE)
 
     def redirected(view: View) -> View:
-        return replace(view, buffer=own, index=view.index[-2:]) if view.buffer is memory else view
+        return (
+            replace(view, buffer=private, index=view.index[-2:]) if view.buffer is memory else view
+        )
 
-    return block(Allocate(own), rewrite_stmts(body, lambda stmt: map_views(stmt, redirected)))
+    return block(Allocate(private), rewrite_stmts(body, lambda stmt: map_views(stmt, redirected)))
 
 
 def _without(body: Stmt, held: Collection[str]) -> Stmt:

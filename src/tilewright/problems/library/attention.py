@@ -168,7 +168,7 @@ class AttentionProblem(ListsRecord):
     def slots(self, direction: Direction) -> tuple[Slot, ...]:
         batch, heads, rows, _ = self.queries
         values = (*self.keys[:3], *self.values_size)
-        made = (batch, heads, rows, *self.values_size)
+        shape = (batch, heads, rows, *self.values_size)
         # Infinities of a bias are those of f32 and wider, as scores are.
         mask = Slot("bias", self.mask_shape, "in", "")
         if self.algorithm == "mask":
@@ -182,11 +182,11 @@ class AttentionProblem(ListsRecord):
         logarithms = Slot("logarithms", (batch, heads, rows), "out", "")
         if direction.is_forward:
             more = (logarithms,) if self.flags else ()
-            return (*factors, Slot("dst", made, "out", "dst"), *more)
+            return (*factors, Slot("dst", shape, "out", "dst"), *more)
         return (
             *factors,
-            Slot("dst", made, "in", "dst"),
-            Slot("diff_dst", made, "in", "dst"),
+            Slot("dst", shape, "in", "dst"),
+            Slot("diff_dst", shape, "in", "dst"),
             replace(logarithms, access="in"),
             Slot("diff_queries", self.queries, "out", "src"),
             Slot("diff_keys", self.keys, "out", "src"),
@@ -207,13 +207,13 @@ class AttentionProblem(ListsRecord):
         """What scores are multiplied by."""
         return self.scale or 1 / math.sqrt(self.queries[3])
 
-    def answers(self, given: Mapping[str, Array], direction: Direction) -> dict[str, Answer]:
-        scores, sizes = self._scores(given)
+    def answers(self, arrays: Mapping[str, Array], direction: Direction) -> dict[str, Answer]:
+        scores, sizes = self._scores(arrays)
         group = self.queries[1] // self.keys[1]
-        values = np.repeat(given["values"], group, axis=1)
+        values = np.repeat(arrays["values"], group, axis=1)
         terms = self.queries[3] + 2 * self.keys[2] + _UNITS
         if not direction.is_forward:
-            return self._gradients(given, scores, sizes)
+            return self._gradients(arrays, scores, sizes)
         greatest = scores.max(axis=3, keepdims=True, initial=-np.inf)
         greatest = np.where(np.isfinite(greatest), greatest, 0.0)
         powers = np.exp(scores - greatest)
@@ -222,56 +222,56 @@ class AttentionProblem(ListsRecord):
         # What is off in a score is off in its exponential, relative to that.
         off = 2 + sizes + (weights * sizes).sum(axis=3, keepdims=True)
         magnitude = (weights * (off + 1)) @ np.abs(values)
-        found = {"dst": Answer(weights @ values, magnitude, terms, between="queries")}
+        result = {"dst": Answer(weights @ values, magnitude, terms, between="queries")}
         if self.flags:
             logarithms = (greatest + np.log(total))[..., 0]
             size = np.abs(greatest[..., 0]) + (off - sizes).max(axis=3, initial=1.0) + 1
-            found["logarithms"] = Answer(logarithms, size, terms, between="queries")
-        return found
+            result["logarithms"] = Answer(logarithms, size, terms, between="queries")
+        return result
 
-    def _scores(self, given: Mapping[str, Array]) -> tuple[Array, Array]:
+    def _scores(self, arrays: Mapping[str, Array]) -> tuple[Array, Array]:
         """The scores, -inf where a key does not count, and what their errors are relative to."""
-        keys = np.repeat(given["keys"], self.queries[1] // self.keys[1], axis=1)
-        queries = given["queries"]
+        keys = np.repeat(arrays["keys"], self.queries[1] // self.keys[1], axis=1)
+        queries = arrays["queries"]
         scores = queries @ keys.swapaxes(2, 3) * self.factor
         sizes = np.abs(queries) @ np.abs(keys).swapaxes(2, 3) * abs(self.factor)
         if self.cap:
             scores = np.tanh(scores / self.cap) * self.cap
             sizes = sizes + np.abs(scores)
         if self.algorithm == "bias":
-            scores, sizes = scores + given["bias"], sizes + np.abs(given["bias"])
-        scores = np.where(self._counts(given), scores, -np.inf)
+            scores, sizes = scores + arrays["bias"], sizes + np.abs(arrays["bias"])
+        scores = np.where(self._counts(arrays), scores, -np.inf)
         return scores, np.where(np.isfinite(scores), sizes, 0.0)
 
-    def _slopes(self, given: Mapping[str, Array]) -> Array:
+    def _slopes(self, arrays: Mapping[str, Array]) -> Array:
         """How much a score changes by one before the cap."""
         if not self.cap:
             return np.ones(())
-        keys = np.repeat(given["keys"], self.queries[1] // self.keys[1], axis=1)
-        scores = given["queries"] @ keys.swapaxes(2, 3) * self.factor
+        keys = np.repeat(arrays["keys"], self.queries[1] // self.keys[1], axis=1)
+        scores = arrays["queries"] @ keys.swapaxes(2, 3) * self.factor
         return 1 - np.tanh(scores / self.cap) ** 2
 
     def _gradients(
-        self, given: Mapping[str, Array], scores: Array, sizes: Array
+        self, arrays: Mapping[str, Array], scores: Array, sizes: Array
     ) -> dict[str, Answer]:
         group = self.queries[1] // self.keys[1]
-        keys, values = (np.repeat(given[name], group, axis=1) for name in ("keys", "values"))
-        queries, made, back = given["queries"], given["dst"], given["diff_dst"]
-        logarithms = given["logarithms"][..., None]
+        keys, values = (np.repeat(arrays[name], group, axis=1) for name in ("keys", "values"))
+        queries, output, back = arrays["queries"], arrays["dst"], arrays["diff_dst"]
+        logarithms = arrays["logarithms"][..., None]
         weights = np.exp(scores - logarithms)
         off = weights * (2 + sizes + np.abs(logarithms))
-        products = back @ values.swapaxes(2, 3) - (back * made).sum(axis=3, keepdims=True)
+        products = back @ values.swapaxes(2, 3) - (back * output).sum(axis=3, keepdims=True)
         size = np.abs(back) @ np.abs(values).swapaxes(2, 3)
-        size = size + np.abs(back * made).sum(axis=3, keepdims=True)
-        slopes = self._slopes(given)
+        size = size + np.abs(back * output).sum(axis=3, keepdims=True)
+        slopes = self._slopes(arrays)
         diff = weights * products * self.factor * slopes
         # A slope is off by as much as its score.
         size = off * size * abs(self.factor) * (slopes + (1 + sizes if self.cap else 0))
         terms = self.queries[3] + 2 * self.keys[2] + self.queries[2] * group + _UNITS
 
-        def shared(each: Array) -> Array:
+        def shared(array: Array) -> Array:
             """The sums over heads that share one."""
-            parts = each.reshape(*self.keys[:2], group, *each.shape[2:])
+            parts = array.reshape(*self.keys[:2], group, *array.shape[2:])
             return parts.sum(axis=2)
 
         def answer(value: Array, magnitude: Array) -> Answer:
@@ -285,13 +285,13 @@ class AttentionProblem(ListsRecord):
             "diff_values": answer(*map(shared, of_values)),
         }
 
-    def _counts(self, given: Mapping[str, Array]) -> Array:
+    def _counts(self, arrays: Mapping[str, Array]) -> Array:
         """Which keys count for which queries."""
         rows = np.arange(self.queries[2])[:, None] + self.offset
         keys = np.arange(self.keys[2])[None, :]
         counts = np.ones((1, 1, self.queries[2], self.keys[2]), bool)
         if self.algorithm == "mask":
-            counts = counts & (given["mask"] != 0)
+            counts = counts & (arrays["mask"] != 0)
         if self.algorithm in ("causal", "lower_right"):
             counts = counts & (keys <= rows)
         if self.window:
@@ -311,18 +311,20 @@ class AttentionProblem(ListsRecord):
         most = 2 if direction.is_forward else 1
         return rng.uniform(-most, most, shape)
 
-    def peer(self, torch: Any, given: Mapping[str, Any], direction: Direction) -> Callable[[], Any]:
+    def peer(
+        self, torch: Any, arrays: Mapping[str, Any], direction: Direction
+    ) -> Callable[[], Any]:
         if self.cap or self.window or self.algorithm == "lower_right":
             raise UnsupportedError("PyTorch's attention has no cap, no window, no other corner")
         if not direction.is_forward:
             raise UnsupportedError("PyTorch's gradients of attention take what it has saved")
-        mask = given.get("mask", given.get("bias"))
+        mask = arrays.get("mask", arrays.get("bias"))
         if mask is not None and mask.dtype is not torch.bool:
-            mask = mask.to(given["queries"].dtype)
+            mask = mask.to(arrays["queries"].dtype)
         return lambda: torch.nn.functional.scaled_dot_product_attention(
-            given["queries"],
-            given["keys"],
-            given["values"],
+            arrays["queries"],
+            arrays["keys"],
+            arrays["values"],
             attn_mask=mask,
             is_causal=self.algorithm == "causal",
             scale=self.factor,

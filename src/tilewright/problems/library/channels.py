@@ -95,11 +95,13 @@ class PixelsProblem(Move):
             split, order = src.reshape(n, c, b, b, h // b, w // b), (0, 1, 4, 2, 5, 3)
         return split.transpose(order).reshape(self.made)
 
-    def peer(self, torch: Any, given: Mapping[str, Any], direction: Direction) -> Callable[[], Any]:
+    def peer(
+        self, torch: Any, arrays: Mapping[str, Any], direction: Direction
+    ) -> Callable[[], Any]:
         if self.blocks_first:
             raise UnsupportedError("PyTorch has channels outside of blocks")
         run = getattr(torch.nn.functional, self.algorithm)
-        return lambda: run(given["src"], self.block[0])
+        return lambda: run(arrays["src"], self.block[0])
 
 
 @dataclass(frozen=True)
@@ -166,14 +168,16 @@ class ShuffleProblem(Move):
         split = src.reshape(*front, rows, group, *rest)
         return np.swapaxes(split, self.axis, self.axis + 1).reshape(self.shape)
 
-    def answers(self, given: Mapping[str, Array], direction: Direction) -> dict[str, Answer]:
+    def answers(self, arrays: Mapping[str, Array], direction: Direction) -> dict[str, Answer]:
         if direction.is_forward:
-            return super().answers(given, direction)
-        back = self._shuffled(given["diff_dst"], self.shape[self.axis] // self.group)
+            return super().answers(arrays, direction)
+        back = self._shuffled(arrays["diff_dst"], self.shape[self.axis] // self.group)
         return {"diff_src": Answer(back)}
 
-    def peer(self, torch: Any, given: Mapping[str, Any], direction: Direction) -> Callable[[], Any]:
+    def peer(
+        self, torch: Any, arrays: Mapping[str, Any], direction: Direction
+    ) -> Callable[[], Any]:
         if self.axis != 1 or len(self.shape) < 3 or not direction.is_forward:
             raise UnsupportedError("PyTorch shuffles channels of images")
         rows = self.shape[1] // self.group
-        return lambda: torch.nn.functional.channel_shuffle(given["src"], rows)
+        return lambda: torch.nn.functional.channel_shuffle(arrays["src"], rows)

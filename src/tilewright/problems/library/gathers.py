@@ -109,8 +109,8 @@ class GatherProblem(_Indexed):
     @classmethod
     def drawn(cls, rng: random.Random) -> Self:
         shape, places = shape_of(rng, 1, 3), shape_of(rng, 1, 2)
-        found = cls(shape, places, rng.randrange(len(shape)), rng.choice(("", "", "C")))
-        return replace(found, algorithm=rng.choice(cls.algorithms))
+        problem = cls(shape, places, rng.randrange(len(shape)), rng.choice(("", "", "C")))
+        return replace(problem, algorithm=rng.choice(cls.algorithms))
 
     def smallest(self) -> Self:
         ones = (1,) * len(self.shape)
@@ -147,24 +147,26 @@ compute gather({d.dims()}):
   dst[{d.at()}] = {stored("x", types["src"], types["dst"])}
 {self.counted(types)}"""
 
-    def answers(self, given: Mapping[str, Array], direction: Direction) -> dict[str, Answer]:
-        places, size = given["indices"], self.shape[self.axis]
-        value = np.take(given["src"], np.clip(places, 0, size - 1), self.axis)
+    def answers(self, arrays: Mapping[str, Array], direction: Direction) -> dict[str, Answer]:
+        places, size = arrays["indices"], self.shape[self.axis]
+        value = np.take(arrays["src"], np.clip(places, 0, size - 1), self.axis)
         if self.algorithm == "zero":
             inside = (places >= 0) & (places < size)
             rest = len(self.shape) - self.axis - 1
             value = np.where(inside.reshape((*inside.shape, *(1,) * rest)), value, 0)
         return {"dst": Answer(value), **self.counts(places)}
 
-    def peer(self, torch: Any, given: Mapping[str, Any], direction: Direction) -> Callable[[], Any]:
-        places, size = given["indices"], self.shape[self.axis]
+    def peer(
+        self, torch: Any, arrays: Mapping[str, Any], direction: Direction
+    ) -> Callable[[], Any]:
+        places, size = arrays["indices"], self.shape[self.axis]
         if self.algorithm == "zero" or self.flags:
             raise UnsupportedError("PyTorch takes no index that is out of range")
         inside = places.clamp(0, size - 1)
         if places.dim() == 1:
-            return lambda: torch.index_select(given["src"], self.axis, inside, out=given["dst"])
+            return lambda: torch.index_select(arrays["src"], self.axis, inside, out=arrays["dst"])
         index = (slice(None),) * self.axis + (inside.long(),)
-        return lambda: given["src"][index]
+        return lambda: arrays["src"][index]
 
 
 @dataclass(frozen=True)
@@ -202,8 +204,8 @@ class ScatterProblem(_Indexed):
     @classmethod
     def drawn(cls, rng: random.Random) -> Self:
         shape, places = shape_of(rng, 1, 3), shape_of(rng, 1, 1)
-        found = cls(shape, places, rng.randrange(len(shape)), rng.choice(("", "", "C")))
-        return replace(found, algorithm=rng.choice(cls.algorithms))
+        problem = cls(shape, places, rng.randrange(len(shape)), rng.choice(("", "", "C")))
+        return replace(problem, algorithm=rng.choice(cls.algorithms))
 
     def smallest(self) -> Self:
         return replace(self, shape=(1,) * len(self.shape), indices_shape=(1,))
@@ -231,21 +233,23 @@ compute scatter({d.dims()}):
   dst[{d.at({axis: "s64(place)"})} | {inside}] {self.algorithm}= x
 {self.counted(types)}"""
 
-    def answers(self, given: Mapping[str, Array], direction: Direction) -> dict[str, Answer]:
-        places = given["indices"]
+    def answers(self, arrays: Mapping[str, Array], direction: Direction) -> dict[str, Answer]:
+        places = arrays["indices"]
         inside = (places >= 0) & (places < self.shape[self.axis])
         run = {"add": np.add, "max": np.maximum, "min": np.minimum}[self.algorithm]
         # The axis in front, as numpy's methods of functions take it.
-        parts = np.moveaxis(given["src"], self.axis, 0)[inside]
-        value = np.moveaxis(given["dst"].copy(), self.axis, 0)
+        parts = np.moveaxis(arrays["src"], self.axis, 0)[inside]
+        value = np.moveaxis(arrays["dst"].copy(), self.axis, 0)
         run.at(value, places[inside], parts)
-        size = np.moveaxis(np.abs(given["dst"]), self.axis, 0)
+        size = np.moveaxis(np.abs(arrays["dst"]), self.axis, 0)
         np.add.at(size, places[inside], np.abs(parts))
         terms = len(places) + 2 if self.algorithm == "add" and value.dtype.kind == "f" else 0
         back = np.moveaxis(value, 0, self.axis), np.moveaxis(size, 0, self.axis)
         return {"dst": Answer(*back, terms), **self.counts(places)}
 
-    def peer(self, torch: Any, given: Mapping[str, Any], direction: Direction) -> Callable[[], Any]:
+    def peer(
+        self, torch: Any, values: Mapping[str, Any], direction: Direction
+    ) -> Callable[[], Any]:
         raise UnsupportedError("PyTorch takes no index that is out of range")
 
 
@@ -275,21 +279,21 @@ class OneHotProblem(ListsRecord):
         return replace(self, shape=(1,) * len(self.shape), classes=(1,))
 
     def slots(self, direction: Direction) -> tuple[Slot, ...]:
-        made = Slot("dst", (*self.shape, *self.classes), "out", "dst")
-        return Slot("src", self.shape, "in", "src"), made
+        slot = Slot("dst", (*self.shape, *self.classes), "out", "dst")
+        return Slot("src", self.shape, "in", "src"), slot
 
     def body(self, types: Mapping[str, DType], direction: Direction) -> str:
         d, last, dst = Domain((*self.shape, *self.classes)), len(self.shape), types["dst"]
         acc = accumulator_for({"dst": dst})
-        zero, one = (number(each, acc) for each in (0.0, 1.0))
+        zero, one = (number(value, acc) for value in (0.0, 1.0))
         return f"""
 compute onehot({d.dims()}):
   place = src[{Domain(self.shape).at()}]
   dst[{d.at()}] = {stored(f"select(s64(place) == d{last}, {one}, {zero})", acc, dst)}
 """
 
-    def answers(self, given: Mapping[str, Array], direction: Direction) -> dict[str, Answer]:
-        return {"dst": Answer(given["src"][..., None] == np.arange(self.classes[0]))}
+    def answers(self, arrays: Mapping[str, Array], direction: Direction) -> dict[str, Answer]:
+        return {"dst": Answer(arrays["src"][..., None] == np.arange(self.classes[0]))}
 
     def data(
         self, name: str, shape: Shape, dtype: DType, rng: Any, direction: Direction
@@ -300,6 +304,8 @@ compute onehot({d.dims()}):
     def places(self) -> int:
         return self.classes[0]
 
-    def peer(self, torch: Any, given: Mapping[str, Any], direction: Direction) -> Callable[[], Any]:
-        places = given["src"].long()
+    def peer(
+        self, torch: Any, arrays: Mapping[str, Any], direction: Direction
+    ) -> Callable[[], Any]:
+        places = arrays["src"].long()
         return lambda: places.unsqueeze(-1) == torch.arange(self.classes[0])

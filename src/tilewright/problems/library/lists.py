@@ -40,23 +40,25 @@ class ListsRecord(Record):
         """Checks what fields have to do with each other, and fills in what was left out."""
 
     def _checked(self, part: Part) -> Numbers:
-        given = getattr(self, part.name)
-        if not isinstance(given, tuple | list) or any(type(each) is not int for each in given):
+        numbers = getattr(self, part.name)
+        if not isinstance(numbers, tuple | list) or any(
+            type(number) is not int for number in numbers
+        ):
             raise ProblemError(
-                f"{short(given)} is no list of numbers",
+                f"{short(numbers)} is no list of numbers",
                 where=part.name,
                 cure="give a tuple of integers, such as (8, 16)",
             )
-        for each in given:
-            if not part.low <= each <= MAX_SIZE:
-                raise self._out_of_range(each, part, part.name)
-        if not given and not part.optional:
+        for number in numbers:
+            if not part.low <= number <= MAX_SIZE:
+                raise self._out_of_range(number, part, part.name)
+        if not numbers and not part.optional:
             raise ProblemError(
                 f"{part.name} of {self.driver} has no dims",
                 where=part.name,
                 cure="give a scalar the shape (1,)",
             )
-        return tuple(given)
+        return tuple(numbers)
 
     @classmethod
     def _out_of_range(cls, number: int, part: Part, where: str | Span) -> ProblemError:
@@ -78,9 +80,9 @@ class ListsRecord(Record):
                 where=Span(text, pieces[len(cls.parts)].start, body.end),
                 cure=f"the form is {cls._form()}",
             )
-        found: dict[str, Any] = {}
+        result: dict[str, Any] = {}
         for part, piece in zip(cls.parts, pieces, strict=False):
-            found[part.name] = tuple(cls._number(part, each) for each in piece.split("x"))
+            result[part.name] = tuple(cls._number(part, word) for word in piece.split("x"))
         for part in cls.parts[len(pieces) :]:
             if not part.optional:
                 raise ProblemError(
@@ -88,8 +90,8 @@ class ListsRecord(Record):
                     where=Span(text, body.end, body.end + 1),
                     cure=f"the form is {cls._form()}, such as {cls.example}",
                 )
-        made: Any = cls
-        problem: Self = made(**found, name=name)
+        construct: Any = cls
+        problem: Self = construct(**result, name=name)
         return problem
 
     @classmethod

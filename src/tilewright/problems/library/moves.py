@@ -40,8 +40,8 @@ class Move(ListsRecord):
     def slots(self, direction: Direction) -> tuple[Slot, ...]:
         return Slot("src", self.shape, "in", "src"), Slot("dst", self.made, "out", "dst")
 
-    def answers(self, given: Mapping[str, Array], direction: Direction) -> dict[str, Answer]:
-        return {"dst": Answer(self.moved(given["src"]))}
+    def answers(self, arrays: Mapping[str, Array], direction: Direction) -> dict[str, Answer]:
+        return {"dst": Answer(self.moved(arrays["src"]))}
 
 
 @dataclass(frozen=True)
@@ -100,12 +100,14 @@ class SliceProblem(Move):
         every = zip(self.start, self.size, self.stride, strict=True)
         return src[np.ix_(*(start + np.arange(size) * step for start, size, step in every))]
 
-    def peer(self, torch: Any, given: Mapping[str, Any], direction: Direction) -> Callable[[], Any]:
+    def peer(
+        self, torch: Any, arrays: Mapping[str, Any], direction: Direction
+    ) -> Callable[[], Any]:
         if min(self.stride) < 1:
             raise UnsupportedError("PyTorch's slices run forward")
         every = zip(self.start, self.size, self.stride, strict=True)
         index = tuple(slice(b, b + (size - 1) * step + 1, step) for b, size, step in every)
-        return lambda: given["dst"].copy_(given["src"][index])
+        return lambda: arrays["dst"].copy_(arrays["src"][index])
 
 
 @dataclass(frozen=True)
@@ -138,8 +140,10 @@ class TileProblem(Move):
     def moved(self, src: Array) -> Array:
         return np.tile(src, self.repeats)
 
-    def peer(self, torch: Any, given: Mapping[str, Any], direction: Direction) -> Callable[[], Any]:
-        return lambda: torch.tile(given["src"], self.repeats)
+    def peer(
+        self, torch: Any, arrays: Mapping[str, Any], direction: Direction
+    ) -> Callable[[], Any]:
+        return lambda: torch.tile(arrays["src"], self.repeats)
 
 
 @dataclass(frozen=True)
@@ -168,13 +172,15 @@ class TransposeProblem(Move):
 
     @property
     def made(self) -> Shape:
-        return tuple(self.shape[each] for each in self.order)
+        return tuple(self.shape[dim] for dim in self.order)
 
     def moved(self, src: Array) -> Array:
         return np.transpose(src, self.order)
 
-    def peer(self, torch: Any, given: Mapping[str, Any], direction: Direction) -> Callable[[], Any]:
-        return lambda: given["dst"].copy_(given["src"].permute(self.order))
+    def peer(
+        self, torch: Any, arrays: Mapping[str, Any], direction: Direction
+    ) -> Callable[[], Any]:
+        return lambda: arrays["dst"].copy_(arrays["src"].permute(self.order))
 
 
 @dataclass(frozen=True)
@@ -193,17 +199,17 @@ class ConcatProblem(Record):
     most: ClassVar[int] = 64
 
     def __post_init__(self) -> None:
-        given = self.sources
-        if not isinstance(given, tuple | list) or not given:
+        sources = self.sources
+        if not isinstance(sources, tuple | list) or not sources:
             raise ProblemError(
                 "concat has no tensors", where="sources", cure="give a tuple of shapes"
             )
-        for each in given:
-            if not isinstance(each, tuple | list) or not each:
+        for shape in sources:
+            if not isinstance(shape, tuple | list) or not shape:
                 raise ProblemError(
-                    f"{short(each)} is no shape", where="sources", cure="give a tuple of shapes"
+                    f"{short(shape)} is no shape", where="sources", cure="give a tuple of shapes"
                 )
-        object.__setattr__(self, "sources", tuple(map(tuple, given)))
+        object.__setattr__(self, "sources", tuple(map(tuple, sources)))
         first = self.sources[0]
         object.__setattr__(self, "axis", checked_axis(self.axis, first, self.driver, usual=1))
         self._check_shapes()
@@ -227,7 +233,7 @@ class ConcatProblem(Record):
     def parse(cls, text: str) -> Self:
         count = min(text.count(":") + 1, cls.most)
         parsed = parse_shapes(text, tuple(f"src{i}" for i in range(count)))
-        return cls(tuple(each.sizes for each in parsed.tensors), name=parsed.name)
+        return cls(tuple(tensor.sizes for tensor in parsed.tensors), name=parsed.name)
 
     @classmethod
     def drawn(cls, rng: random.Random) -> Self:
@@ -255,13 +261,15 @@ class ConcatProblem(Record):
         return (*first[: self.axis], whole, *first[self.axis + 1 :])
 
     def slots(self, direction: Direction) -> tuple[Slot, ...]:
-        given = (Slot(f"src{i}", s, "in", "src") for i, s in enumerate(self.sources))
-        return (*given, Slot("dst", self.made, "out", "dst"))
+        generator = (Slot(f"src{i}", s, "in", "src") for i, s in enumerate(self.sources))
+        return (*generator, Slot("dst", self.made, "out", "dst"))
 
-    def answers(self, given: Mapping[str, Array], direction: Direction) -> dict[str, Answer]:
-        parts = [given[f"src{i}"] for i in range(len(self.sources))]
+    def answers(self, arrays: Mapping[str, Array], direction: Direction) -> dict[str, Answer]:
+        parts = [arrays[f"src{i}"] for i in range(len(self.sources))]
         return {"dst": Answer(np.concatenate(parts, self.axis))}
 
-    def peer(self, torch: Any, given: Mapping[str, Any], direction: Direction) -> Callable[[], Any]:
-        parts = [given[f"src{i}"] for i in range(len(self.sources))]
-        return lambda: torch.cat(parts, self.axis, out=given["dst"])
+    def peer(
+        self, torch: Any, arrays: Mapping[str, Any], direction: Direction
+    ) -> Callable[[], Any]:
+        parts = [arrays[f"src{i}"] for i in range(len(self.sources))]
+        return lambda: torch.cat(parts, self.axis, out=arrays["dst"])

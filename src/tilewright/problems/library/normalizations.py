@@ -72,12 +72,12 @@ class Normalization(Record):
         object.__setattr__(self, "shape", tuple(self.shape))
         for letter in self.flags if isinstance(self.flags, str) else "?":
             if letter not in self.letters:
-                meant = ", ".join(f"{each} ({FLAGS[each]})" for each in self.letters)
+                meant = ", ".join(f"{letter} ({FLAGS[letter]})" for letter in self.letters)
                 raise ProblemError(
                     f"unknown flag {letter!r}", where="flags", cure=f"choose some of {meant}"
                 )
         flags = self.flags + "R" * ("A" in self.flags)
-        sorted_flags = "".join(each for each in self.letters if each in flags)
+        sorted_flags = "".join(letter for letter in self.letters if letter in flags)
         object.__setattr__(self, "flags", sorted_flags)
         eps = real_number(self.eps, "eps", "eps", finite=True)
         if eps < 0:
@@ -152,7 +152,7 @@ class Normalization(Record):
         sets, factors = self.set_shape, self.factors
         kind = dtype(self.ss_dt) if self.ss_dt else None
         mean = () if self.has("M") else (Slot("mean", sets, "in", ""),)
-        given = (*mean, Slot("variance", sets, "in", ""))
+        inputs = (*mean, Slot("variance", sets, "in", ""))
         scale = (Slot("scale", factors, "in", "", dtype=kind),) if self.has("C") else ()
         shift = (Slot("shift", factors, "in", "", dtype=kind),) if self.has("H") else ()
         src = Slot("src", self.shape, "in", "src", self.tags)
@@ -161,22 +161,22 @@ class Normalization(Record):
         masks = (mask,) if self.has("R") and not (direction.is_forward and self.has("I")) else ()
         added = (replace(src, name="src1"),) if self.has("A") else ()
         if direction.is_forward:
-            made = tuple(Slot(slot.name, sets, "out", "") for slot in given)
-            statistics = given if self.has("G") else ()
-            made = () if self.has("G") or self.has("I") else made
+            outputs = tuple(Slot(slot.name, sets, "out", "") for slot in inputs)
+            statistics = inputs if self.has("G") else ()
+            outputs = () if self.has("G") or self.has("I") else outputs
             dst = Slot("dst", self.shape, "out", "dst", self.tags)
-            return (src, *added, *statistics, *scale, *shift, dst, *made, *masks)
+            return (src, *added, *statistics, *scale, *shift, dst, *outputs, *masks)
         back = Slot("diff_dst", self.shape, "in", "dst", self.tags)
         if direction is Direction.BWD_D:
             result = Slot("diff_src", self.shape, "out", "src", self.tags)
             results = (result, *(replace(result, name="diff_src1") for _ in added))
-            return (src, *given, back, *masks, *scale, *results)
+            return (src, *inputs, back, *masks, *scale, *results)
         diff_scale = Slot("diff_scale", factors, "out", "", dtype=kind)
         diff_shift = Slot("diff_shift", factors, "out", "", dtype=kind)
-        return (src, *given, back, *masks, diff_scale, diff_shift)
+        return (src, *inputs, back, *masks, diff_scale, diff_shift)
 
-    def answers(self, given: Mapping[str, Array], direction: Direction) -> dict[str, Answer]:
-        x, reduced, varying = given["src"].reshape(self.parts), self.reduced, self.varying
+    def answers(self, arrays: Mapping[str, Array], direction: Direction) -> dict[str, Answer]:
+        x, reduced, varying = arrays["src"].reshape(self.parts), self.reduced, self.varying
 
         def spread(array: Array, dims: tuple[int, ...]) -> Array:
             """An array of the sizes of ``dims``, to compute with ``x``."""
@@ -184,48 +184,48 @@ class Normalization(Record):
 
         sets = tuple(i for i in range(x.ndim) if i not in reduced)
         rms = self.has("M")
-        scale = spread(given["scale"], varying) if "scale" in given else 1.0
+        scale = spread(arrays["scale"], varying) if "scale" in arrays else 1.0
         if direction.is_forward and not self.has("G"):
             mean = 0.0 if rms else x.mean(axis=reduced, keepdims=True)
             size = np.abs(x) + (0.0 if rms else np.abs(x).mean(axis=reduced, keepdims=True))
             variance = ((x - mean) ** 2).mean(axis=reduced, keepdims=True)
             loose = (size**2).mean(axis=reduced, keepdims=True)
         else:
-            mean = 0.0 if rms else spread(given["mean"], sets)
-            variance = spread(given["variance"], sets)
+            mean = 0.0 if rms else spread(arrays["mean"], sets)
+            variance = spread(arrays["variance"], sets)
             size, loose = np.abs(x) + np.abs(mean), variance
         factor = 1 / np.sqrt(variance + self.eps)
         normal, most = (x - mean) * factor, size * factor
         if direction.is_forward:
-            shift = spread(given["shift"], varying) if "shift" in given else 0.0
+            shift = spread(arrays["shift"], varying) if "shift" in arrays else 0.0
             bound = most * (1 + loose / (variance + self.eps)) * np.abs(scale) + np.abs(shift)
             terms = self.count + _UNITS
-            added = given["src1"].reshape(self.parts) if "src1" in given else 0.0
+            added = arrays["src1"].reshape(self.parts) if "src1" in arrays else 0.0
             value, bound = normal * scale + shift + added, bound + np.abs(added)
-            found = {"dst": Answer(np.maximum(value, 0) if self.has("R") else value, bound, terms)}
+            result = {"dst": Answer(np.maximum(value, 0) if self.has("R") else value, bound, terms)}
             if self.has("R") and not self.has("I"):
                 # What rounding may turn over is open.
                 near = np.where(np.abs(value) <= 1e-6 * terms * bound, np.inf, 0.0)
-                found["workspace"] = Answer(value > 0, near, 1)
+                result["workspace"] = Answer(value > 0, near, 1)
             if not (self.has("G") or self.has("I")):
                 if not rms:
                     near = np.abs(x).mean(axis=reduced, keepdims=True)
-                    found["mean"] = Answer(mean, near, terms)
-                found["variance"] = Answer(variance, loose, terms)
+                    result["mean"] = Answer(mean, near, terms)
+                result["variance"] = Answer(variance, loose, terms)
         else:
-            g = given["diff_dst"].reshape(self.parts)
-            g = g * given["workspace"].reshape(self.parts) if self.has("R") else g
-            found = self._gradients(g, scale, normal, most, factor, direction, reduced, varying)
+            g = arrays["diff_dst"].reshape(self.parts)
+            g = g * arrays["workspace"].reshape(self.parts) if self.has("R") else g
+            result = self._gradients(g, scale, normal, most, factor, direction, reduced, varying)
             if self.has("A") and direction is Direction.BWD_D:
-                found["diff_src1"] = Answer(g, np.abs(g), 1)
+                result["diff_src1"] = Answer(g, np.abs(g), 1)
         shapes = {slot.name: slot.shape for slot in self.slots(direction)}
         return {
             name: Answer(
-                each.value.reshape(shapes[name]),
-                np.broadcast_to(each.magnitude, each.value.shape).reshape(shapes[name]),
-                each.roundings,
+                answer.value.reshape(shapes[name]),
+                np.broadcast_to(answer.magnitude, answer.value.shape).reshape(shapes[name]),
+                answer.roundings,
             )
-            for name, each in found.items()
+            for name, answer in result.items()
         }
 
     def _gradients(

@@ -52,17 +52,19 @@ class LayerNormProblem(Normalization):
     def channel(self) -> int:
         return len(self.shape) - 1
 
-    def peer(self, torch: Any, given: Mapping[str, Any], direction: Direction) -> Callable[[], Any]:
-        size, scale, shift = [self.shape[-1]], given.get("scale"), given.get("shift")
+    def peer(
+        self, torch: Any, arrays: Mapping[str, Any], direction: Direction
+    ) -> Callable[[], Any]:
+        size, scale, shift = [self.shape[-1]], arrays.get("scale"), arrays.get("shift")
         if self.has("G") or (self.has("M") and (shift is not None or not direction.is_forward)):
             raise UnsupportedError("PyTorch has no layer normalization like this")
-        src = given["src"]
+        src = arrays["src"]
         if self.has("M"):
             return lambda: torch.nn.functional.rms_norm(src, size, scale, self.eps)
         if direction.is_forward:
             return lambda: torch.native_layer_norm(src, size, scale, shift, self.eps)[:1]
-        mean, inverse = (each.unsqueeze(-1) for each in _saved(self, given))
-        run, back = torch.ops.aten.native_layer_norm_backward, given["diff_dst"]
+        mean, inverse = (statistic.unsqueeze(-1) for statistic in _saved(self, arrays))
+        run, back = torch.ops.aten.native_layer_norm_backward, arrays["diff_dst"]
         if direction is Direction.BWD_W:
             ones = torch.ones(size, dtype=src.dtype)
             wanted = [False, True, True]
@@ -103,9 +105,9 @@ class _Images(Normalization):
             sizes.append(fields.get(f"i{axis}") or sizes[-1])
         shape = (fields.get("mb") or 2, ic, *sizes)
         more = {"groups": fields.require("g", "the number of groups")} if "g" in cls.keys else {}
-        made: Any = cls
-        found: Self = made(shape, name=fields.name, **more)
-        return found
+        construct: Any = cls
+        problem: Self = construct(shape, name=fields.name, **more)
+        return problem
 
 
 @dataclass(frozen=True)
@@ -125,26 +127,28 @@ class BatchNormProblem(_Images):
     def reduced(self) -> tuple[int, ...]:
         return tuple(i for i in range(len(self.shape)) if i != 1)
 
-    def peer(self, torch: Any, given: Mapping[str, Any], direction: Direction) -> Callable[[], Any]:
+    def peer(
+        self, torch: Any, arrays: Mapping[str, Any], direction: Direction
+    ) -> Callable[[], Any]:
         if self.has("R"):
             raise UnsupportedError("PyTorch has no batch normalization with a relu")
-        src, scale, shift = given["src"], given.get("scale"), given.get("shift")
+        src, scale, shift = arrays["src"], arrays.get("scale"), arrays.get("shift")
         trained = not self.has("G")
-        mean, variance = given.get("mean"), given.get("variance")
+        mean, variance = arrays.get("mean"), arrays.get("variance")
         if direction.is_forward:
             run = torch.native_batch_norm
             if trained:
                 mean = variance = None
             return lambda: run(src, scale, shift, mean, variance, trained, 0.0, self.eps)[:1]
-        mean, inverse = _saved(self, given)
-        run, back = torch.ops.aten.native_batch_norm_backward, given["diff_dst"]
+        mean, inverse = _saved(self, arrays)
+        run, back = torch.ops.aten.native_batch_norm_backward, arrays["diff_dst"]
         wanted = [direction is Direction.BWD_D] + [direction is Direction.BWD_W] * 2
-        args = (None, None) if trained else (given["mean"], given["variance"])
+        args = (None, None) if trained else (arrays["mean"], arrays["variance"])
 
         def work() -> Any:
             ones = torch.ones_like(mean) if scale is None else scale
-            made = run(back, src, ones, *args, mean, inverse, trained, self.eps, wanted)
-            return made[0] if direction is Direction.BWD_D else made[1:]
+            gradients = run(back, src, ones, *args, mean, inverse, trained, self.eps, wanted)
+            return gradients[0] if direction is Direction.BWD_D else gradients[1:]
 
         return work
 
@@ -201,33 +205,35 @@ class GroupNormProblem(_Images):
     def varying(self) -> tuple[int, ...]:
         return 1, 2
 
-    def peer(self, torch: Any, given: Mapping[str, Any], direction: Direction) -> Callable[[], Any]:
+    def peer(
+        self, torch: Any, arrays: Mapping[str, Any], direction: Direction
+    ) -> Callable[[], Any]:
         if self.has("G"):
             raise UnsupportedError("PyTorch's group normalization takes no statistics")
         if self.count == 1:
             raise UnsupportedError("PyTorch normalizes no single element")
-        src, groups = given["src"], self.groups
-        scale, shift = given.get("scale"), given.get("shift")
+        src, groups = arrays["src"], self.groups
+        scale, shift = arrays.get("scale"), arrays.get("shift")
         if direction.is_forward:
             return lambda: torch.nn.functional.group_norm(src, groups, scale, shift, self.eps)
         n, c, *spatial = self.shape
         points = 1
         for size in spatial:
             points *= size
-        mean, inverse = _saved(self, given)
+        mean, inverse = _saved(self, arrays)
         # PyTorch 2 crashes where it is asked for the gradients of the factors only.
         run, src = torch.ops.aten.native_group_norm_backward, src.contiguous()
-        back = given["diff_dst"].contiguous()
+        back = arrays["diff_dst"].contiguous()
         scale = torch.ones(c, dtype=src.dtype) if scale is None else scale
         wanted = [True] + [direction is Direction.BWD_W] * 2
 
         def work() -> Any:
-            made = run(back, src, mean, inverse, scale, n, c, points, groups, wanted)
-            return made[0] if direction is Direction.BWD_D else made[1:]
+            gradients = run(back, src, mean, inverse, scale, n, c, points, groups, wanted)
+            return gradients[0] if direction is Direction.BWD_D else gradients[1:]
 
         return work
 
 
-def _saved(problem: Normalization, given: Mapping[str, Any]) -> tuple[Any, Any]:
+def _saved(problem: Normalization, arrays: Mapping[str, Any]) -> tuple[Any, Any]:
     """The statistics that a gradient is given, as PyTorch keeps them."""
-    return given["mean"], (given["variance"] + problem.eps).rsqrt()
+    return arrays["mean"], (arrays["variance"] + problem.eps).rsqrt()

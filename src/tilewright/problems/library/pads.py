@@ -120,8 +120,8 @@ class PadProblem(ListsRecord):
     def slots(self, direction: Direction) -> tuple[Slot, ...]:
         return Slot("src", self.shape, "in", "src"), Slot("dst", self.made, "out", "dst")
 
-    def answers(self, given: Mapping[str, Array], direction: Direction) -> dict[str, Answer]:
-        src = given["src"]
+    def answers(self, arrays: Mapping[str, Array], direction: Direction) -> dict[str, Answer]:
+        src = arrays["src"]
         wide = tuple((n - 1) * (k + 1) + 1 for n, k in zip(self.shape, self.interior, strict=True))
         spread = np.full(wide, self.value, src.dtype)
         spread[tuple(slice(None, None, k + 1) for k in self.interior)] = src
@@ -134,11 +134,13 @@ class PadProblem(ListsRecord):
         cut = tuple(slice(a, a + n) for a, n in zip(starts, self.made, strict=True))
         return {"dst": Answer(whole[cut])}
 
-    def peer(self, torch: Any, given: Mapping[str, Any], direction: Direction) -> Callable[[], Any]:
+    def peer(
+        self, torch: Any, arrays: Mapping[str, Any], direction: Direction
+    ) -> Callable[[], Any]:
         if self.algorithm != "constant" or any(self.interior):
             raise UnsupportedError("PyTorch pads constants around any dims, and nothing else")
         sizes = [n for pair in zip(self.low[::-1], self.high[::-1], strict=True) for n in pair]
-        return lambda: torch.constant_pad_nd(given["src"], sizes, self.value)
+        return lambda: torch.constant_pad_nd(arrays["src"], sizes, self.value)
 
 
 @dataclass(frozen=True)
@@ -169,5 +171,5 @@ compute keep({d.dims()}):
   dst[{d.at()}] = x
 """
 
-    def answers(self, given: Mapping[str, Array], direction: Direction) -> dict[str, Answer]:
-        return {"dst": Answer(given["dst"])}
+    def answers(self, arrays: Mapping[str, Array], direction: Direction) -> dict[str, Answer]:
+        return {"dst": Answer(arrays["dst"])}

@@ -97,37 +97,39 @@ compute result({d.dims(*reduced)}):
 """
         back = "" if direction.is_forward else f"  g = diff_dst[{d.at()}]\n"
         value = x if direction.is_forward else g
-        made, kind = ("dst", "dst") if direction.is_forward else ("diff_src", "src")
+        written, kind = ("dst", "dst") if direction.is_forward else ("diff_src", "src")
         result = f"select({zero} < {x}, {value}, {value} * {acc}(w))"
         return f"""
 compute prelu({d.dims()}):
   x = src[{d.at()}]
   w = weights[{at}]
-{back}  {made}[{d.at()}] = {stored(result, acc, types[kind])}
+{back}  {written}[{d.at()}] = {stored(result, acc, types[kind])}
 """
 
-    def answers(self, given: Mapping[str, Array], direction: Direction) -> dict[str, Answer]:
-        x = given["src"].astype(np.float64)
+    def answers(self, arrays: Mapping[str, Array], direction: Direction) -> dict[str, Answer]:
+        x = arrays["src"].astype(np.float64)
         if direction.is_forward:
-            value = np.where(x > 0, x, x * given["weights"])
+            value = np.where(x > 0, x, x * arrays["weights"])
             return {"dst": Answer(value, np.abs(value), 2)}
-        g = given["diff_dst"]
+        g = arrays["diff_dst"]
         if direction is Direction.BWD_D:
-            value = np.where(x > 0, g, g * given["weights"])
+            value = np.where(x > 0, g, g * arrays["weights"])
             return {"diff_src": Answer(value, np.abs(value), 2)}
         parts = np.where(x > 0, 0.0, x * g)
         axes = self._broadcast
-        total, size = (each.sum(axis=axes, keepdims=True) for each in (parts, np.abs(parts)))
+        total, size = (part.sum(axis=axes, keepdims=True) for part in (parts, np.abs(parts)))
         terms = math.prod(self.shape[i] for i in axes) + 2
         return {"diff_weights": Answer(total, size, terms)}
 
-    def peer(self, torch: Any, given: Mapping[str, Any], direction: Direction) -> Callable[[], Any]:
-        src = given["src"]
+    def peer(
+        self, torch: Any, arrays: Mapping[str, Any], direction: Direction
+    ) -> Callable[[], Any]:
+        src = arrays["src"]
         if direction.is_forward:
-            return lambda: torch.where(src > 0, src, src * given["weights"])
-        back = given["diff_dst"]
+            return lambda: torch.where(src > 0, src, src * arrays["weights"])
+        back = arrays["diff_dst"]
         if direction is Direction.BWD_D:
-            return lambda: torch.where(src > 0, back, back * given["weights"])
+            return lambda: torch.where(src > 0, back, back * arrays["weights"])
         axes = list(self._broadcast)
 
         def work() -> Any:

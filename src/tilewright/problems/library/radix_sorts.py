@@ -246,10 +246,10 @@ class RadixSort:
             value = "x" if type_ is self.source else f"{type_}(x)"
             bits = f"bitcast({key}, {value})"
             turned = f"select({bits} < {half}, {bits} or {half}, not {bits})"
-            found = f"select(x != x, {every}, select(x == {self.source}(0.0), {half}, {turned}))"
+            result = f"select(x != x, {every}, select(x == {self.source}(0.0), {half}, {turned}))"
         else:
-            found = f"{key}(x) ^ {half}" if type_.kind == "int" else f"{key}(x)"
-        return f"not ({found})" if self.order.descends else found
+            result = f"{key}(x) ^ {half}" if type_.kind == "int" else f"{key}(x)"
+        return f"not ({result})" if self.order.descends else result
 
     # A row lies together: its dims in front, then halves of buffers, then its elements.
 

@@ -74,7 +74,7 @@ class Record(Problem):
         return ""
 
     @abstractmethod
-    def answers(self, given: Mapping[str, Array], direction: Direction) -> dict[str, Answer]:
+    def answers(self, values: Mapping[str, Array], direction: Direction) -> dict[str, Answer]:
         """What each result is, of inputs in float64 (integers: as they are)."""
 
     @property

@@ -73,12 +73,12 @@ class RecurrentProblem(Record):
         usual = "RELU" if self.algorithm == "VANILLA_RNN" else ""
         activation = self.activation or usual if usual else ""
         object.__setattr__(self, "activation", activation)
-        for name, known in (("order", _ORDERS), ("activation", (*_ACTIVATIONS, ""))):
-            if getattr(self, name) not in known:
+        for name, allowed in (("order", _ORDERS), ("activation", (*_ACTIVATIONS, ""))):
+            if getattr(self, name) not in allowed:
                 raise ProblemError(
                     f"unknown {name} {getattr(self, name)!r:.40}",
                     where=name,
-                    cure=f"choose one of {', '.join(filter(None, known))}",
+                    cure=f"choose one of {', '.join(filter(None, allowed))}",
                 )
         self._check_fields(
             sic=self.sic,
@@ -98,7 +98,7 @@ class RecurrentProblem(Record):
         flags = self.flags if isinstance(self.flags, str) else "?"
         for letter in flags:
             if letter not in _FLAGS:
-                meant = ", ".join(f"{each} for {what}" for each, what in _FLAGS.items())
+                meant = ", ".join(f"{name} for {what}" for name, what in _FLAGS.items())
                 raise ProblemError(
                     f"unknown flag {letter!r}", where="flags", cure=f"choose some of {meant}"
                 )
@@ -133,8 +133,8 @@ class RecurrentProblem(Record):
 
     def descriptor(self) -> str:
         sizes = f"l{self.layers}t{self.steps}mb{self.batch}sic{self.sic}"
-        made = f"dic{self.dic}" if self.dic != self.dhc else ""
-        return f"{sizes}slc{self.slc}dhc{self.dhc}{made}{name_suffix(self.name)}"
+        projected = f"dic{self.dic}" if self.dic != self.dhc else ""
+        return f"{sizes}slc{self.slc}dhc{self.dhc}{projected}{name_suffix(self.name)}"
 
     @classmethod
     def drawn(cls, rng: random.Random) -> Self:
@@ -219,30 +219,30 @@ class RecurrentProblem(Record):
         stacks = self.layers, len(self.reversed_orders)
         rows = self.gates * self.dhc
         wide = rows + self.dhc * self._is_linear
-        made = self.dic * (2 if self.order == "concat" else 1)
+        channels = self.dic * (2 if self.order == "concat" else 1)
         after = (*stacks, self.batch, self.dic)
         cells = (*stacks, self.batch, self.dhc)
-        found = [
+        result = [
             Slot("src", (self.steps, self.batch, self.slc), "in", "src", "tnc"),
             Slot("src_iter", (*stacks, self.batch, self.sic), "in", "states"),
             Slot("weights_layer", (*stacks, self.slc, rows), "in", "weights"),
             Slot("weights_iter", (*stacks, self.sic, rows), "in", "weights"),
             Slot("bias", (*stacks, wide), "in", ""),
-            Slot("dst", (self.steps, self.batch, made), "out", "dst", "tnc"),
+            Slot("dst", (self.steps, self.batch, channels), "out", "dst", "tnc"),
             Slot("dst_iter", after, "out", "states"),
         ]
-        last = len(found) - 3
+        last = len(result) - 3
         if "R" in self.flags:
             projection = (*stacks, self.dhc, self.dic)
-            found.insert(last, Slot("weights_projection", projection, "in", "weights"))
+            result.insert(last, Slot("weights_projection", projection, "in", "weights"))
         if "P" in self.flags:
-            found.insert(last, Slot("weights_peephole", (*stacks, 3, self.dhc), "in", ""))
+            result.insert(last, Slot("weights_peephole", (*stacks, 3, self.dhc), "in", ""))
         if self.has_cell_states:
-            found.insert(2, Slot("src_iter_c", cells, "in", ""))
-            found.append(Slot("dst_iter_c", cells, "out", ""))
+            result.insert(2, Slot("src_iter_c", cells, "in", ""))
+            result.append(Slot("dst_iter_c", cells, "out", ""))
         if self.has_attention:
-            found.insert(1, Slot("attention", (self.steps, self.batch, 1), "in", "src", "tnc"))
-        return tuple(found)
+            result.insert(1, Slot("attention", (self.steps, self.batch, 1), "in", "src", "tnc"))
+        return tuple(result)
 
     def check(self, types: Mapping[str, DType], direction: Direction) -> None:
         super().check(types, direction)
@@ -260,27 +260,27 @@ class RecurrentProblem(Record):
                 cure="give both one type",
             )
 
-    def answers(self, given: Mapping[str, Array], direction: Direction) -> dict[str, Answer]:
+    def answers(self, arrays: Mapping[str, Array], direction: Direction) -> dict[str, Answer]:
         ends: dict[tuple[int, int], list[Bounded]] = {}
-        made = []
+        outputs = []
         for d, backwards in enumerate(self.reversed_orders):
-            x = [Bounded.exact(given["src"][t]) for t in range(self.steps)]
+            x = [Bounded.exact(arrays["src"][t]) for t in range(self.steps)]
             for n in range(self.layers):
-                states = [Bounded.exact(given["src_iter"][n, d])]
+                states = [Bounded.exact(arrays["src_iter"][n, d])]
                 if self.has_cell_states:
-                    states.append(Bounded.exact(given["src_iter_c"][n, d]))
-                own = {k: w[n, d] for k, w in given.items() if k[:3] in ("wei", "bia")}
+                    states.append(Bounded.exact(arrays["src_iter_c"][n, d]))
+                step_values = {k: w[n, d] for k, w in arrays.items() if k[:3] in ("wei", "bia")}
                 for t in reversed(range(self.steps)) if backwards else range(self.steps):
                     if self.has_attention:
-                        own["attention"] = given["attention"][t]
-                    states = self._step(x[t], states, own)
+                        step_values["attention"] = arrays["attention"][t]
+                    states = self._step(x[t], states, step_values)
                     x[t] = states[0]
                 ends[n, d] = states
-            made.append(x)
+            outputs.append(x)
         if self.order == "sum":
-            made = [[a + b for a, b in zip(*made, strict=True)]]
+            outputs = [[a + b for a, b in zip(*outputs, strict=True)]]
         terms = self.slc + self.sic + _UNITS + (self.dhc if "R" in self.flags else 0)
-        results = {"dst": _stacked([Bounded.beside(parts) for parts in zip(*made, strict=True)])}
+        results = {"dst": _stacked([Bounded.beside(parts) for parts in zip(*outputs, strict=True)])}
         names = ("dst_iter", "dst_iter_c") if self.has_cell_states else ("dst_iter",)
         shape = self.layers, len(self.reversed_orders), self.batch
         for k, name in enumerate(names):
@@ -291,10 +291,10 @@ class RecurrentProblem(Record):
             for name, (value, size) in results.items()
         }
 
-    def _step(self, x: Bounded, states: list[Bounded], own: Mapping[str, Array]) -> list[Bounded]:
+    def _step(self, x: Bounded, states: list[Bounded], parts: Mapping[str, Array]) -> list[Bounded]:
         """The states after a step."""
         h, hidden = states[0], self.dhc
-        inputs, carried, bias = own["weights_layer"], own["weights_iter"], own["bias"]
+        inputs, carried, bias = parts["weights_layer"], parts["weights_iter"], parts["bias"]
 
         def part(array: Array, n: int) -> Array:
             return array[..., n * hidden : (n + 1) * hidden]
@@ -308,7 +308,7 @@ class RecurrentProblem(Record):
         def opened(n: int, seen: Bounded | None = None) -> Bounded:
             total = given(n) + before(n)
             if seen is not None and "P" in self.flags:
-                factors = own["weights_peephole"][{0: 0, 1: 1, 3: 2}[n]]
+                factors = parts["weights_peephole"][{0: 0, 1: 1, 3: 2}[n]]
                 total = total + seen * Bounded.exact(factors)
             return _bent(total, "LOGISTIC")
 
@@ -318,10 +318,13 @@ class RecurrentProblem(Record):
             new = _bent(given(2) + before(2), "TANH")
             kept = opened(1, states[1]) * states[1] + opened(0, states[1]) * new
             shown = opened(3, kept) * _bent(kept, "TANH")
-            return [shown.product(own["weights_projection"]) if "R" in self.flags else shown, kept]
+            return [
+                shown.product(parts["weights_projection"]) if "R" in self.flags else shown,
+                kept,
+            ]
         update, reset = opened(0), opened(1)
         if self.has_attention:
-            left = np.broadcast_to(1 - own["attention"], update.value.shape)
+            left = np.broadcast_to(1 - parts["attention"], update.value.shape)
             update = Bounded(left, np.ones_like(left)) * update
         if self._is_linear:
             inside = reset * (before(2) + Bounded.exact(part(bias, 3)))
@@ -337,24 +340,26 @@ class RecurrentProblem(Record):
         most = 2 / shape[2] ** 0.5 if name.startswith("weights") else 1.0
         return rng.uniform(0.0 if name == "attention" else -most, most, shape)
 
-    def peer(self, torch: Any, given: Mapping[str, Any], direction: Direction) -> Callable[[], Any]:
+    def peer(
+        self, torch: Any, arrays: Mapping[str, Any], direction: Direction
+    ) -> Callable[[], Any]:
         if self._is_gru or len(self.reversed_orders) > 1 or self.order == "right2left":
             raise UnsupportedError("PyTorch has no GRUs like these, and one order of steps")
         if self.activation == "LOGISTIC" or self.sic != self.dhc or self.flags:
             raise UnsupportedError("PyTorch has no recurrent layers like these")
         params = []
         for n in range(self.layers):
-            layer, carried = (given[f"weights_{name}"][n, 0] for name in ("layer", "iter"))
-            bias = given["bias"][n, 0].to(layer.dtype)
+            layer, carried = (arrays[f"weights_{name}"][n, 0] for name in ("layer", "iter"))
+            bias = arrays["bias"][n, 0].to(layer.dtype)
             matrices = layer.t().contiguous(), carried.t().contiguous()
             params += [*matrices, bias, torch.zeros_like(bias)]
-        states = given["src_iter"][:, 0].contiguous()
+        states = arrays["src_iter"][:, 0].contiguous()
         rest = (params, True, self.layers, 0.0, False, False, False)
         if self.has_cell_states:
-            cells = given["src_iter_c"][:, 0].to(states.dtype)
-            return lambda: _with_stacks(torch.lstm(given["src"], (states, cells), *rest))
+            cells = arrays["src_iter_c"][:, 0].to(states.dtype)
+            return lambda: _with_stacks(torch.lstm(arrays["src"], (states, cells), *rest))
         run = torch.rnn_relu if self.activation == "RELU" else torch.rnn_tanh
-        return lambda: _with_stacks(run(given["src"], states, *rest))
+        return lambda: _with_stacks(run(arrays["src"], states, *rest))
 
 
 def _bent(x: Bounded, activation: str) -> Bounded:

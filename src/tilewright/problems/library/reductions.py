@@ -47,8 +47,8 @@ class _AlongAxis(ListsRecord):
         return tuple(1 if i == self.axis else n for i, n in enumerate(self.shape))
 
     def slots(self, direction: Direction) -> tuple[Slot, ...]:
-        made = (Slot(name, self.kept, "out", "dst") for name in self.results)
-        return (Slot("src", self.shape, "in", "src"), *made)
+        generator = (Slot(name, self.kept, "out", "dst") for name in self.results)
+        return (Slot("src", self.shape, "in", "src"), *generator)
 
 
 @dataclass(frozen=True)
@@ -72,9 +72,9 @@ class ArgProblem(_AlongAxis):
         # What stands in for a place until there is one is beyond them all.
         return self.shape[self.axis]
 
-    def answers(self, given: Mapping[str, Array], direction: Direction) -> dict[str, Answer]:
+    def answers(self, arrays: Mapping[str, Array], direction: Direction) -> dict[str, Answer]:
         find = np.argmax if self.algorithm == "argmax" else np.argmin
-        return {"dst": Answer(np.expand_dims(find(given["src"], self.axis), self.axis))}
+        return {"dst": Answer(np.expand_dims(find(arrays["src"], self.axis), self.axis))}
 
     def data(
         self, name: str, shape: Shape, dtype: DType, rng: Any, direction: Direction
@@ -88,9 +88,11 @@ class ArgProblem(_AlongAxis):
         values[rng.random(shape) < 0.02] = np.nan
         return values
 
-    def peer(self, torch: Any, given: Mapping[str, Any], direction: Direction) -> Callable[[], Any]:
+    def peer(
+        self, torch: Any, arrays: Mapping[str, Any], direction: Direction
+    ) -> Callable[[], Any]:
         run = getattr(torch, self.algorithm)
-        return lambda: run(given["src"], self.axis, True)
+        return lambda: run(arrays["src"], self.axis, True)
 
 
 @dataclass(frozen=True)
@@ -109,9 +111,9 @@ class MomentsProblem(_AlongAxis):
         merged = (
             f"n + m, a + {apart} * (m / {whole}), r + s + {apart} * {apart} * (n * (m / {whole}))"
         )
-        names = ", ".join(f"{each}[{at}]" for each in ("count", "average", "spread"))
+        names = ", ".join(f"{name}[{at}]" for name in ("count", "average", "spread"))
         left, right = f"n: {acc}, a: {acc}, r: {acc}", f"m: {acc}, b: {acc}, s: {acc}"
-        lines = [f"alloc {each}: {acc}[{d.sizes(axis)}]" for each in ("count", "average", "spread")]
+        lines = [f"alloc {name}: {acc}[{d.sizes(axis)}]" for name in ("count", "average", "spread")]
         mean = stored("average", acc, types["dst"])
         variance = stored("spread / count", acc, types["dst"])
         return (
@@ -134,8 +136,8 @@ compute result({d.dims(axis)}):
 """
         )
 
-    def answers(self, given: Mapping[str, Array], direction: Direction) -> dict[str, Answer]:
-        x = given["src"]
+    def answers(self, arrays: Mapping[str, Array], direction: Direction) -> dict[str, Answer]:
+        x = arrays["src"]
         kept = {"axis": self.axis, "keepdims": True}
         terms = 4 * self.shape[self.axis] + _UNITS
         return {
@@ -143,8 +145,10 @@ compute result({d.dims(axis)}):
             "variance": Answer(x.var(**kept), (x**2).max(**kept), terms),
         }
 
-    def peer(self, torch: Any, given: Mapping[str, Any], direction: Direction) -> Callable[[], Any]:
-        src, axis = given["src"], self.axis
+    def peer(
+        self, torch: Any, arrays: Mapping[str, Any], direction: Direction
+    ) -> Callable[[], Any]:
+        src, axis = arrays["src"], self.axis
 
         def work() -> Any:
             variance, mean = torch.var_mean(src, axis, correction=0, keepdim=True)
@@ -161,8 +165,8 @@ class LogSumExpProblem(_AlongAxis):
     example: ClassVar[str] = "32x1000"
     work: ClassVar[int] = 4
 
-    def answers(self, given: Mapping[str, Array], direction: Direction) -> dict[str, Answer]:
-        x = given["src"]
+    def answers(self, arrays: Mapping[str, Array], direction: Direction) -> dict[str, Answer]:
+        x = arrays["src"]
         peak = x.max(axis=self.axis, keepdims=True)
         shift = np.where(np.isfinite(peak), peak, 0.0)
         total = np.exp(x - shift).sum(axis=self.axis, keepdims=True)
@@ -171,5 +175,7 @@ class LogSumExpProblem(_AlongAxis):
         finite = np.where(np.isfinite(size), size, 0.0)
         return {"dst": Answer(np.log(total) + shift, finite, terms)}
 
-    def peer(self, torch: Any, given: Mapping[str, Any], direction: Direction) -> Callable[[], Any]:
-        return lambda: torch.logsumexp(given["src"], self.axis, True)
+    def peer(
+        self, torch: Any, arrays: Mapping[str, Any], direction: Direction
+    ) -> Callable[[], Any]:
+        return lambda: torch.logsumexp(arrays["src"], self.axis, True)

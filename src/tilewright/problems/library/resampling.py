@@ -46,10 +46,10 @@ class ResamplingProblem(Record):
 
     def __post_init__(self) -> None:
         for field in ("shape", "out"):
-            given = getattr(self, field)
-            if not isinstance(given, tuple | list):
+            sizes = getattr(self, field)
+            if not isinstance(sizes, tuple | list):
                 raise ProblemError(f"{field} is no shape", where=field, cure="give a tuple")
-            object.__setattr__(self, field, tuple(given))
+            object.__setattr__(self, field, tuple(sizes))
         if not 3 <= len(self.shape) <= 5 or len(self.out) != len(self.shape) - 2:
             raise ProblemError(
                 "resampling takes images of one to three dims, and a size for each",
@@ -65,11 +65,11 @@ class ResamplingProblem(Record):
         axes = next((axes for axes in ("dhw", "hw", "w") if fields.get(f"i{axes[0]}")), "w")
         sizes: dict[str, list[int]] = {"i": [], "o": []}
         for axis in axes:
-            for side, found in sizes.items():
+            for side, size in sizes.items():
                 key = f"{side}{axis}"
                 # As in benchdnn: what is left out is like the dim in front of it.
-                known = found[-1] if found and fields.get(key) is None else None
-                found.append(fields.require(key, "a size") if known is None else known)
+                repeated = size[-1] if size and fields.get(key) is None else None
+                size.append(fields.require(key, "a size") if repeated is None else repeated)
         shape = (fields.get("mb") or 2, fields.require("ic", "the number of channels"))
         return cls((*shape, *sizes["i"]), tuple(sizes["o"]), name=fields.name)
 
@@ -155,7 +155,7 @@ class ResamplingProblem(Record):
                 ]
             )
         held = Domain(self.made if forward else self.shape)
-        given, to = ("src", "dst") if forward else ("diff_dst", "diff_src")
+        source, to = ("src", "dst") if forward else ("diff_dst", "diff_src")
         read, write = (d.at(spots), d.at()) if forward else (d.at(), d.at(spots))
         kind = types["dst" if forward else "src"]
         return "\n".join(
@@ -165,7 +165,7 @@ class ResamplingProblem(Record):
                 f"compute init({held.dims()}):",
                 f"  total[{held.at()}] = {number(0.0, acc)}",
                 f"compute main({dims}):",
-                f"  x = {given}[{read}]",
+                f"  x = {source}[{read}]",
                 *loads,
                 f"  total[{write}] add= {acc}(x){factors}",
                 f"compute result({held.dims()}):",
@@ -183,7 +183,7 @@ class ResamplingProblem(Record):
             place = np.floor((2 * np.arange(out) + 1) * size / (2 * out)).astype(int)
             return [(place, np.ones(out), np.ones(out))]
         low = ((2 * np.arange(out) + 1) * size - out) // (2 * out)
-        found = []
+        taps = []
         for tap in (0, 1) if self.algorithm == "linear" else (-1, 0, 1, 2):
             far = np.abs(at - (low + tap))
             if self.algorithm == "linear":
@@ -192,24 +192,24 @@ class ResamplingProblem(Record):
                 near = [1.25 * far**3, -2.25 * far**2, np.ones(out), np.zeros(out)]
                 beyond = [-0.75 * far**3, 3.75 * far**2, -6 * far, np.full(out, 3)]
                 terms = [*np.where(far <= 1, near, beyond)]
-            found.append((np.clip(low + tap, 0, size - 1), sum(terms), sum(map(np.abs, terms))))
-        return found
+            taps.append((np.clip(low + tap, 0, size - 1), sum(terms), sum(map(np.abs, terms))))
+        return taps
 
-    def answers(self, given: Mapping[str, Array], direction: Direction) -> dict[str, Answer]:
+    def answers(self, arrays: Mapping[str, Array], direction: Direction) -> dict[str, Answer]:
         forward = direction.is_forward
-        source = given["src" if forward else "diff_dst"].astype(np.float64)
+        source = arrays["src" if forward else "diff_dst"].astype(np.float64)
         shape = self.made if forward else self.shape
         value, size = np.zeros(shape), np.zeros(shape)
         for taps in product(*(self._taps(dim) for dim in range(len(self.out)))):
             places = np.ix_(*map(np.arange, self.shape[:2]), *(place for place, _, _ in taps))
             weight, terms = np.ones(()), np.ones(())
-            for _, each, sizes in taps:
-                weight, terms = weight[..., None] * each, terms[..., None] * sizes
-            for made, array, w in ((value, source, weight), (size, np.abs(source), terms)):
+            for _, tap_weights, sizes in taps:
+                weight, terms = weight[..., None] * tap_weights, terms[..., None] * sizes
+            for sums, array, w in ((value, source, weight), (size, np.abs(source), terms)):
                 if forward:
-                    made += array[places] * w
+                    sums += array[places] * w
                 else:
-                    np.add.at(made, places, array * w)
+                    np.add.at(sums, places, array * w)
         exact = self.algorithm == "nearest" and forward
         most = 1
         for i, o in zip(self.shape[2:], self.out, strict=True):
@@ -218,7 +218,9 @@ class ResamplingProblem(Record):
             "dst" if forward else "diff_src": Answer(value, size, 0 if exact else most + _UNITS)
         }
 
-    def peer(self, torch: Any, given: Mapping[str, Any], direction: Direction) -> Callable[[], Any]:
+    def peer(
+        self, torch: Any, arrays: Mapping[str, Any], direction: Direction
+    ) -> Callable[[], Any]:
         modes = {
             ("nearest", 1): "nearest-exact",
             ("nearest", 2): "nearest-exact",
@@ -231,6 +233,6 @@ class ResamplingProblem(Record):
         mode = modes.get((self.algorithm, len(self.out)))
         if mode is None or not direction.is_forward:
             raise UnsupportedError(f"PyTorch has no {self.algorithm} resampling like this")
-        run, src = torch.nn.functional.interpolate, given["src"]
+        run, src = torch.nn.functional.interpolate, arrays["src"]
         corners = {} if self.algorithm == "nearest" else {"align_corners": False}
         return lambda: run(src, size=self.out, mode=mode, **corners)

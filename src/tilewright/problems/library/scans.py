@@ -45,8 +45,8 @@ class ScanProblem(ListsRecord):
                     where="flags",
                     cure="choose some of E (exclusive), R (reversed)",
                 )
-        found = "".join(letter for letter in _FLAGS if letter in self.flags)
-        object.__setattr__(self, "flags", found)
+        ordered = "".join(letter for letter in _FLAGS if letter in self.flags)
+        object.__setattr__(self, "flags", ordered)
 
     def with_flags(self, text: str) -> Self:
         """The problem with the flags that ``--flags`` gives."""
@@ -61,28 +61,28 @@ class ScanProblem(ListsRecord):
     def slots(self, direction: Direction) -> tuple[Slot, ...]:
         return Slot("src", self.shape, "in", "src"), Slot("dst", self.shape, "out", "dst")
 
-    def answers(self, given: Mapping[str, Array], direction: Direction) -> dict[str, Answer]:
+    def answers(self, arrays: Mapping[str, Array], direction: Direction) -> dict[str, Answer]:
         run = {
             "cumsum": np.add,
             "cumprod": np.multiply,
             "cummax": np.maximum,
             "cummin": np.minimum,
         }[self.algorithm]
-        x = given["src"]
+        x = arrays["src"]
         whole = x.dtype.kind in "iu"
 
         def scanned(array: Array) -> Array:
             flipped = np.flip(array, self.axis) if "R" in self.flags else array
-            made = run.accumulate(flipped, axis=self.axis)
+            totals = run.accumulate(flipped, axis=self.axis)
             if "E" in self.flags:
                 limits = np.iinfo(np.int32)
                 low, high = (limits.min, limits.max) if whole else (-np.inf, np.inf)
                 first = {"cumsum": 0, "cumprod": 1, "cummax": low, "cummin": high}
                 shape = [1 if i == self.axis else n for i, n in enumerate(self.shape)]
-                start = np.full(shape, first[self.algorithm], made.dtype)
-                rest = np.take(made, range(self.shape[self.axis] - 1), self.axis)
-                made = np.concatenate((start, rest), self.axis)
-            return np.flip(made, self.axis) if "R" in self.flags else made
+                start = np.full(shape, first[self.algorithm], totals.dtype)
+                rest = np.take(totals, range(self.shape[self.axis] - 1), self.axis)
+                totals = np.concatenate((start, rest), self.axis)
+            return np.flip(totals, self.axis) if "R" in self.flags else totals
 
         value = scanned(x)
         if whole or self.algorithm in ("cummax", "cummin"):
@@ -104,13 +104,15 @@ class ScanProblem(ListsRecord):
             return signs * np.where(turn < min((shape[self.axis] + 3) // 4, 16), 2, 1)
         return signs * rng.uniform(0.8, 1.2, shape)
 
-    def peer(self, torch: Any, given: Mapping[str, Any], direction: Direction) -> Callable[[], Any]:
+    def peer(
+        self, torch: Any, arrays: Mapping[str, Any], direction: Direction
+    ) -> Callable[[], Any]:
         if self.flags:
             raise UnsupportedError("PyTorch's scans are inclusive and run forward")
-        run, src, axis = getattr(torch, self.algorithm), given["src"], self.axis
+        run, src, axis = getattr(torch, self.algorithm), arrays["src"], self.axis
         if self.algorithm in ("cummax", "cummin"):
             return lambda: run(src, axis)[0]
-        return lambda: run(src, axis, out=given["dst"])
+        return lambda: run(src, axis, out=arrays["dst"])
 
 
 def _few(x: Array) -> bool:

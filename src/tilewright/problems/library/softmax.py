@@ -63,11 +63,11 @@ class SoftmaxProblem(Record):
             Slot("diff_src", self.shape, "out", "src"),
         )
 
-    def answers(self, given: Mapping[str, Array], direction: Direction) -> dict[str, Answer]:
+    def answers(self, arrays: Mapping[str, Array], direction: Direction) -> dict[str, Answer]:
         axis, terms = self.axis, self.shape[self.axis]
         logarithm = self.algorithm == "LOGSOFTMAX"
         if direction.is_forward:
-            x = given["src"]
+            x = arrays["src"]
             shifted = x - x.max(axis=axis, keepdims=True)
             total = np.exp(shifted).sum(axis=axis, keepdims=True)
             if logarithm:
@@ -77,7 +77,7 @@ class SoftmaxProblem(Record):
                 value = np.exp(shifted) / total
                 size = value * (1 + np.abs(shifted))
             return {"dst": Answer(value, size, terms + _UNITS)}
-        y, g = given["dst"], given["diff_dst"]
+        y, g = arrays["dst"], arrays["diff_dst"]
         weights = np.exp(y) if logarithm else y
         parts = g if logarithm else g * y
         total = parts.sum(axis=axis, keepdims=True)
@@ -97,24 +97,26 @@ class SoftmaxProblem(Record):
         low = -4.0 if direction.is_forward or name != "dst" else 0.0
         return rng.uniform(low, 4.0 if direction.is_forward else 1.0, shape)
 
-    def peer(self, torch: Any, given: Mapping[str, Any], direction: Direction) -> Callable[[], Any]:
+    def peer(
+        self, torch: Any, arrays: Mapping[str, Any], direction: Direction
+    ) -> Callable[[], Any]:
         aten, logarithm = torch.ops.aten, self.algorithm == "LOGSOFTMAX"
         if direction.is_forward:
             run = aten._log_softmax.out if logarithm else aten._softmax.out
-            return lambda: run(given["src"], self.axis, False, out=given["dst"])
+            return lambda: run(arrays["src"], self.axis, False, out=arrays["dst"])
         back = aten._log_softmax_backward_data.out if logarithm else aten._softmax_backward_data
         if logarithm:
             return lambda: back(
-                given["diff_dst"],
-                given["dst"],
+                arrays["diff_dst"],
+                arrays["dst"],
                 self.axis,
-                given["dst"].dtype,
-                out=given["diff_src"],
+                arrays["dst"].dtype,
+                out=arrays["diff_src"],
             )
         return lambda: back.out(
-            given["diff_dst"],
-            given["dst"],
+            arrays["diff_dst"],
+            arrays["dst"],
             self.axis,
-            given["dst"].dtype,
-            grad_input=given["diff_src"],
+            arrays["dst"].dtype,
+            grad_input=arrays["diff_src"],
         )

@@ -61,11 +61,11 @@ class _Sorted(ListsRecord):
         return self.shape[self.axis] - 1
 
     def slots(self, direction: Direction) -> tuple[Slot, ...]:
-        made = tuple(self.kept if i == self.axis else n for i, n in enumerate(self.shape))
+        shape = tuple(self.kept if i == self.axis else n for i, n in enumerate(self.shape))
         return (
             Slot("src", self.shape, "in", "src"),
-            Slot("dst", made, "out", "dst"),
-            Slot("indices", made, "out", "indices"),
+            Slot("dst", shape, "out", "dst"),
+            Slot("indices", shape, "out", "indices"),
         )
 
     def body(self, types: Mapping[str, DType], direction: Direction) -> str:
@@ -75,8 +75,8 @@ class _Sorted(ListsRecord):
             return network(order, _compared(source), places, result)
         return RadixSort(order, source, places, result).text()
 
-    def answers(self, given: Mapping[str, Array], direction: Direction) -> dict[str, Answer]:
-        src = given["src"]
+    def answers(self, arrays: Mapping[str, Array], direction: Direction) -> dict[str, Answer]:
+        src = arrays["src"]
         if self.descends:
             # NaN first, then the greatest; equal ones by their places.
             missing = np.isnan(src) if src.dtype.kind == "f" else np.zeros(src.shape, bool)
@@ -123,8 +123,10 @@ class SortProblem(_Sorted):
     def descends(self) -> bool:
         return self.algorithm == "sort_descending"
 
-    def peer(self, torch: Any, given: Mapping[str, Any], direction: Direction) -> Callable[[], Any]:
-        src, axis, down = given["src"], self.axis, self.descends
+    def peer(
+        self, torch: Any, arrays: Mapping[str, Any], direction: Direction
+    ) -> Callable[[], Any]:
+        src, axis, down = arrays["src"], self.axis, self.descends
         return lambda: torch.sort(src, dim=axis, descending=down, stable=True)
 
 
@@ -170,9 +172,11 @@ class TopKProblem(_Sorted):
     def descends(self) -> bool:
         return True
 
-    def peer(self, torch: Any, given: Mapping[str, Any], direction: Direction) -> Callable[[], Any]:
+    def peer(
+        self, torch: Any, arrays: Mapping[str, Any], direction: Direction
+    ) -> Callable[[], Any]:
         # Which of equal ones it gives is not said: their values only are ours.
-        return lambda: torch.topk(given["src"], self.kept, self.axis)[0]
+        return lambda: torch.topk(arrays["src"], self.kept, self.axis)[0]
 
 
 def _compared(type_: DType) -> DType:

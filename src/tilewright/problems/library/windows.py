@@ -46,22 +46,22 @@ class DeconvProblem(Record):
         sizes |= {"ic": fields.require("oc", ""), "oc": fields.require("ic", "")}
         before = ""
         for axis in axes:
-            given = {letter: fields.get(f"{letter}{axis}") for letter in "ioksdp"}
-            if before and all(each is None for each in given.values()):
+            values = {letter: fields.get(f"{letter}{axis}") for letter in "ioksdp"}
+            if before and all(entry is None for entry in values.values()):
                 # As in benchdnn: what is left out is like the dim in front of it.
-                given = {letter: sizes[f"{letter}{before}"] for letter in "ksdp"}
-                given |= {"i": sizes[f"o{before}"], "o": sizes[f"i{before}"]}
-            size = given["i"] or fields.require(f"i{axis}", "the size of the image")
-            kernel = given["k"] or fields.require(f"k{axis}", "the size of the kernel")
-            stride, dilation, padding = given["s"] or 1, given["d"] or 0, given["p"] or 0
-            made = (size - 1) * stride + (kernel - 1) * (dilation + 1) + 1 - 2 * padding
-            if given["o"] is None and made < 1:
+                values = {letter: sizes[f"{letter}{before}"] for letter in "ksdp"}
+                values |= {"i": sizes[f"o{before}"], "o": sizes[f"i{before}"]}
+            size = values["i"] or fields.require(f"i{axis}", "the size of the image")
+            kernel = values["k"] or fields.require(f"k{axis}", "the size of the kernel")
+            stride, dilation, padding = values["s"] or 1, values["d"] or 0, values["p"] or 0
+            result = (size - 1) * stride + (kernel - 1) * (dilation + 1) + 1 - 2 * padding
+            if values["o"] is None and result < 1:
                 raise ProblemError(
                     f"nothing is left of dim {axis} behind the padding",
                     where=fields.locate(f"p{axis}"),
                     cure="pad less",
                 )
-            sizes |= {f"i{axis}": given["o"] or made, f"o{axis}": size, f"k{axis}": kernel}
+            sizes |= {f"i{axis}": values["o"] or result, f"o{axis}": size, f"k{axis}": kernel}
             sizes |= {f"s{axis}": stride, f"d{axis}": dilation, f"p{axis}": padding}
             before = axis
         return cls(ConvProblem.from_sizes(**sizes), fields.name)
@@ -76,8 +76,8 @@ class DeconvProblem(Record):
             stride, dilation = rng.choice((1, 2, 3)), rng.choice((0, 0, 1))
             reach = (kernel - 1) * (dilation + 1) + 1
             padding = rng.choice((0, 0, min(1, reach - 1)))
-            made = (size - 1) * stride + reach - 2 * padding + rng.choice((0, 0, stride - 1))
-            sizes |= {f"i{axis}": max(1, made), f"o{axis}": size, f"k{axis}": kernel}
+            length = (size - 1) * stride + reach - 2 * padding + rng.choice((0, 0, stride - 1))
+            sizes |= {f"i{axis}": max(1, length), f"o{axis}": size, f"k{axis}": kernel}
             sizes |= {f"s{axis}": stride, f"d{axis}": dilation, f"p{axis}": padding}
         return cls(ConvProblem.from_sizes(**sizes))
 
@@ -117,11 +117,11 @@ class DeconvProblem(Record):
             Slot("dst", (c.mb, c.ic, *c.src_size), "out", "dst", letters),
         )
 
-    def answers(self, given: Mapping[str, Array], direction: Direction) -> dict[str, Answer]:
+    def answers(self, arrays: Mapping[str, Array], direction: Direction) -> dict[str, Answer]:
         c = self.conv
         shape = (c.mb, c.g, c.ic // c.g, *c.src_size)
-        weights = given["weights"].reshape(c.g, c.ic // c.g, c.oc // c.g, *c.kernel)
-        src = given["src"].reshape(c.mb, c.g, c.oc // c.g, *c.dst_size)
+        weights = arrays["weights"].reshape(c.g, c.ic // c.g, c.oc // c.g, *c.kernel)
+        src = arrays["src"].reshape(c.mb, c.g, c.oc // c.g, *c.dst_size)
         value, size = np.zeros(shape), np.zeros(shape)
         # Each element of src goes to as many places as the kernel has taps.
         for tap, outputs, elements in c.taps():
@@ -129,11 +129,13 @@ class DeconvProblem(Record):
             value[elements] += np.einsum("ngi...,goi->ngo...", part, factor)
             size[elements] += np.einsum("ngi...,goi->ngo...", np.abs(part), np.abs(factor))
         terms = c.oc // c.g * math.prod(c.kernel) + 1
-        whole = given["src"].dtype.kind in "iu" and given["weights"].dtype.kind in "iu"
+        whole = arrays["src"].dtype.kind in "iu" and arrays["weights"].dtype.kind in "iu"
         full = (c.mb, c.ic, *c.src_size)
         return {"dst": Answer(value.reshape(full), size.reshape(full), 0 if whole else terms)}
 
-    def peer(self, torch: Any, given: Mapping[str, Any], direction: Direction) -> Callable[[], Any]:
+    def peer(
+        self, torch: Any, arrays: Mapping[str, Any], direction: Direction
+    ) -> Callable[[], Any]:
         c = self.conv
         more = []
         for window in c.windows:
@@ -143,11 +145,11 @@ class DeconvProblem(Record):
                 raise UnsupportedError("PyTorch pads both sides of a dim alike")
         functions = torch.nn.functional
         run = (functions.conv_transpose1d, functions.conv_transpose2d, functions.conv_transpose3d)
-        split = given["weights"].reshape(c.g, c.ic // c.g, c.oc // c.g, *c.kernel)
+        split = arrays["weights"].reshape(c.g, c.ic // c.g, c.oc // c.g, *c.kernel)
         weights = split.transpose(1, 2).reshape(c.oc, c.ic // c.g, *c.kernel).contiguous()
-        wide = [each + 1 for each in c.dilation]
+        wide = [step + 1 for step in c.dilation]
         arguments = (None, c.stride, c.pad_l, more, c.g, wide)
-        return lambda: run[c.ndims - 1](given["src"], weights, *arguments)
+        return lambda: run[c.ndims - 1](arrays["src"], weights, *arguments)
 
 
 @dataclass(frozen=True)
@@ -198,16 +200,16 @@ class MaxPoolProblem(Record):
     def slots(self, direction: Direction) -> tuple[Slot, ...]:
         p = self.pool
         letters = "nc" + "".join(p.spatial_names)
-        src, made = (p.mb, p.ic, *p.src_size), (p.mb, p.ic, *p.dst_size)
+        src, result_shape = (p.mb, p.ic, *p.src_size), (p.mb, p.ic, *p.dst_size)
         if direction.is_forward:
             return (
                 Slot("src", src, "in", "src", letters),
-                Slot("dst", made, "out", "dst", letters),
-                Slot("indices", made, "out", "indices", letters),
+                Slot("dst", result_shape, "out", "dst", letters),
+                Slot("indices", result_shape, "out", "indices", letters),
             )
         return (
-            Slot("indices", made, "in", "indices", letters),
-            Slot("diff_dst", made, "in", "dst", letters),
+            Slot("indices", result_shape, "in", "indices", letters),
+            Slot("diff_dst", result_shape, "in", "dst", letters),
             Slot("diff_src", src, "out", "src", letters),
         )
 
@@ -257,30 +259,30 @@ compute result({d.dims()}):
 
     def _backward(self, types: Mapping[str, DType]) -> str:
         p, acc = self.pool, accumulator_for(types)
-        d, made = Domain((p.mb, p.ic, *p.dst_size)), Domain((p.mb, p.ic, *p.src_size))
+        d, domain = Domain((p.mb, p.ic, *p.dst_size)), Domain((p.mb, p.ic, *p.src_size))
         spots, rest = [], math.prod(p.src_size)
         inside = f"0 <= s64(place) and s64(place) < {rest}"
         for size in p.src_size:
             rest //= size
             spots.append(f"s64(place) // {rest} % {size}")
         return f"""
-alloc total: {acc}[{made.sizes()}]
-compute init({made.dims()}):
-  total[{made.at()}] = {number(0.0, acc)}
+alloc total: {acc}[{domain.sizes()}]
+compute init({domain.dims()}):
+  total[{domain.at()}] = {number(0.0, acc)}
 compute scatter({d.dims()}):
   place = indices[{d.at()}]
   g = diff_dst[{d.at()}]
   total[{", ".join(["d0", "d1", *spots])} | {inside}] add= {acc}(g)
-compute result({made.dims()}):
-  total = total[{made.at()}]
-  diff_src[{made.at()}] = {stored("total", acc, types["src"])}
+compute result({domain.dims()}):
+  total = total[{domain.at()}]
+  diff_src[{domain.at()}] = {stored("total", acc, types["src"])}
 """
 
-    def answers(self, given: Mapping[str, Array], direction: Direction) -> dict[str, Answer]:
+    def answers(self, arrays: Mapping[str, Array], direction: Direction) -> dict[str, Answer]:
         p = self.pool
         if not direction.is_forward:
-            return self._gradient(given["indices"], given["diff_dst"])
-        src = given["src"].astype(np.float64)
+            return self._gradient(arrays["indices"], arrays["diff_dst"])
+        src = arrays["src"].astype(np.float64)
         best = np.full((p.mb, p.ic, *p.dst_size), -np.inf)
         place = np.full(best.shape, -1)
         numbers = np.arange(math.prod(p.src_size)).reshape(p.src_size)
@@ -323,7 +325,9 @@ compute result({made.dims()}):
         if self.pool.has_empty_windows:
             raise UnsupportedError("a window of a maxpool has no element", cure="pad less")
 
-    def peer(self, torch: Any, given: Mapping[str, Any], direction: Direction) -> Callable[[], Any]:
+    def peer(
+        self, torch: Any, arrays: Mapping[str, Any], direction: Direction
+    ) -> Callable[[], Any]:
         p = self.pool
         usual = all(
             (w.size + 2 * w.pad_l - w.reach) // w.stride + 1 == w.out and 2 * w.pad_l <= w.kernel
@@ -333,5 +337,5 @@ compute result({made.dims()}):
             raise UnsupportedError("PyTorch's side has no such maximum")
         functions = torch.nn.functional
         run = (functions.max_pool1d, functions.max_pool2d, functions.max_pool3d)[p.ndims - 1]
-        wide = [each + 1 for each in p.dilation]
-        return lambda: run(given["src"], p.kernel, p.stride, p.pad_l, wide, False, True)
+        wide = [step + 1 for step in p.dilation]
+        return lambda: run(arrays["src"], p.kernel, p.stride, p.pad_l, wide, False, True)

@@ -49,10 +49,10 @@ def _is_sizes(value: Any) -> bool:
 def _is_swizzles(value: Any) -> bool:
     return isinstance(value, Mapping) and all(
         isinstance(name, str)
-        and isinstance(given, tuple)
-        and len(given) == 3
-        and all(_is_count(each) for each in given)
-        for name, given in value.items()
+        and isinstance(entry, tuple)
+        and len(entry) == 3
+        and all(_is_count(count) for count in entry)
+        for name, entry in value.items()
     )
 
 
@@ -63,7 +63,7 @@ def _is_splits(value: Any) -> bool:
 
 
 def _is_fusions(value: Any) -> bool:
-    return isinstance(value, tuple) and all(_is_names(each) and len(each) == 3 for each in value)
+    return isinstance(value, tuple) and all(_is_names(entry) and len(entry) == 3 for entry in value)
 
 
 # A number of which 0 stands for none, unlike a size.
@@ -138,7 +138,7 @@ class Choices:
     @classmethod
     def names(cls) -> list[str]:
         """The names of the choices."""
-        return [each.name for each in fields(cls)]
+        return [field.name for field in fields(cls)]
 
     def forms(self) -> dict[str, str]:
         """What each choice may be, in words; of one that is choices, each of these, as
@@ -166,8 +166,8 @@ def _kind(choices: Choices) -> Any:
 def _defaults(kind: Any) -> tuple[tuple[str, Any], ...]:
     """The names of the choices, with the values that they have where none is given."""
     return tuple(
-        (each.name, each.default if each.default_factory is MISSING else each.default_factory())
-        for each in fields(kind)
+        (field.name, field.default if field.default_factory is MISSING else field.default_factory())
+        for field in fields(kind)
     )
 
 
@@ -176,7 +176,7 @@ def _forms(kind: Any) -> tuple[tuple[str, Form], ...]:
     """The names of the choices, with the forms of their values."""
     try:
         types = get_type_hints(kind, include_extras=True)
-        return tuple((each.name, _form(types[each.name])) for each in fields(kind))
+        return tuple((field.name, _form(types[field.name])) for field in fields(kind))
     except (KeyError, NameError, TypeError) as error:
         raise ScheduleError(
             f"the type of a choice of {kind.__name__} has no form: {error}",
@@ -193,8 +193,8 @@ def _spelled(kind: Any) -> str:
 def _form(kind: Any) -> Form:
     if isinstance(kind, type) and issubclass(kind, Choices):
         return Form(f"a {kind.__name__}(...)", lambda value: isinstance(value, kind))
-    given = [each for each in getattr(kind, "__metadata__", ()) if isinstance(each, Form)]
-    return given[0] if given else _FORMS[kind]
+    forms = [form for form in getattr(kind, "__metadata__", ()) if isinstance(form, Form)]
+    return forms[0] if forms else _FORMS[kind]
 
 
 def refusal(config: object, what: str, why: str, cure: str) -> ScheduleError:

@@ -148,11 +148,11 @@ class Order(Choices):
         for operand in work.operands:
             read = math.prod(work.sizes[d] for d in operand.dims) * operand.bytes
             least.append(float(min(operand.tensor, read)))
-            own = [here.get(d, 1) / counts[d] for d in operand.dims if d in counts]
-            wave.append(least[-1] * math.prod(own))
-        found = 0.0
+            shares = [here.get(d, 1) / counts[d] for d in operand.dims if d in counts]
+            wave.append(least[-1] * math.prod(shares))
+        total = 0.0
         for operand, once, whole in zip(work.operands, wave, least, strict=True):
             # What the next wave reads, too, is still there if both fit.
             stays = sum(wave) / slices <= room and (not grid or grid[-1] not in operand.dims)
-            found += whole if stays or whole <= room else max(whole, once * waves)
-        return found
+            total += whole if stays or whole <= room else max(whole, once * waves)
+        return total

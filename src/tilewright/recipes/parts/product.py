@@ -41,8 +41,8 @@ class Product(Choices):
 
     def in_memory(self, machine: Machine) -> bool:
         """Whether the instruction takes matrices from memory that the workgroup shares."""
-        found = self.found(machine)
-        return found is not None and found.asynchronous
+        instruction = self.found(machine)
+        return instruction is not None and instruction.asynchronous
 
     def check(self, asked: Asked) -> None:
         """Refuses dims that the op does not have, or that do not go with the instruction."""
@@ -62,19 +62,19 @@ class Product(Choices):
 
     def rate(self, machine: Machine) -> int:
         """Products per core and cycle, at best."""
-        found = self.found(machine)
-        if found is None:
+        instruction = self.found(machine)
+        if instruction is None:
             return 1
-        alone = found.lanes == 1 and neighbours(found) == 1
-        dtype = found.out.dtype if alone else found.operands[0].dtype
-        return machine.peak_rates.multiply_adds(dtype, found.lanes)
+        alone = instruction.lanes == 1 and neighbours(instruction) == 1
+        dtype = instruction.out.dtype if alone else instruction.operands[0].dtype
+        return machine.peak_rates.multiply_adds(dtype, instruction.lanes)
 
     def turns(self, machine: Machine, depth: int) -> int:
         """Products of matrices one after another in a step of the reduction of such a ``depth``."""
-        found = self.found(machine)
-        if found is None or found.lanes == 1:
+        instruction = self.found(machine)
+        if instruction is None or instruction.lanes == 1:
             return 0
-        return depth // found.sizes.get("k", 1)
+        return depth // instruction.sizes.get("k", 1)
 
     def width(self, work: Work, machine: Machine, operand: Operand) -> int:
         """Bytes of an element of A or B where it is shared: what matrices and dot products take is

@@ -48,9 +48,10 @@ class Reduction(Choices):
 
     def steps(self, sizes: Mapping[str, int], dims: Sequence[str]) -> int:
         """The steps that one workgroup goes through, of the reduced ``dims``."""
-        slices, own = dict(self.slices), dict(self.item_slices)
+        slices, in_items = dict(self.slices), dict(self.item_slices)
         return math.prod(
-            -(-sizes[d] // (self.step.get(d, 1) * slices.get(d, 1) * own.get(d, 1))) for d in dims
+            -(-sizes[d] // (self.step.get(d, 1) * slices.get(d, 1) * in_items.get(d, 1)))
+            for d in dims
         )
 
     def check(self, asked: Asked) -> None:

@@ -59,11 +59,16 @@ class Staging(Choices):
     def loads_ahead(self, machine: Machine, product: Product, step: Mapping[str, int]) -> bool:
         """Whether fragments of the next product are loaded during one: where steps are copied ahead
         by themselves and have an even number of products."""
-        found = product.found(machine)
-        if found is None or found.lanes == 1 or self.fill != Fill.ASYNC.value or self.stages < 2:
+        instruction = product.found(machine)
+        if (
+            instruction is None
+            or instruction.lanes == 1
+            or self.fill != Fill.ASYNC.value
+            or self.stages < 2
+        ):
             return False
-        in_registers = all(role.fragment is not None for role in found.operands)
-        products = step.get(product.k, 1) // found.sizes["k"]
+        in_registers = all(role.fragment is not None for role in instruction.operands)
+        products = step.get(product.k, 1) // instruction.sizes["k"]
         return in_registers and products % 2 == 0
 
     def check(self, asked: Asked) -> None:
@@ -140,12 +145,12 @@ class Staging(Choices):
         self, work: Work, machine: Machine, product: Product, tile: Mapping[str, int]
     ) -> int:
         """Bytes of shared tiles of A and B, at most: their rows may lie along either dim."""
-        found, depth = 0, math.prod(tile[d] for d in work.parts.k)
+        total, depth = 0, math.prod(tile[d] for d in work.parts.k)
         for operand in work.operands:
             kept = _elements(operand, tile) // depth
             elements = kept * depth + self.padding.get(operand.name, 0) * max(kept, depth)
-            found += elements * product.width(work, machine, operand)
-        return self.stages * found
+            total += elements * product.width(work, machine, operand)
+        return self.stages * total
 
 
 def loaded(work: Work, tile: Mapping[str, int]) -> tuple[int, ...]:

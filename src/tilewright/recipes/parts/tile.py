@@ -83,6 +83,6 @@ class Tile(Choices):
         for dim in (product.lanes, *(d for d in rows if d != product.lanes)):
             beside = min(left, self.group.get(dim, 1) // rows[dim])
             left //= max(1, beside)
-            own = rows[dim] * widths.get(dim, work.total) * together
-            moved += max(beside * own, rates.shared * -(-own // _WIDEST))
+            here = rows[dim] * widths.get(dim, work.total) * together
+            moved += max(beside * here, rates.shared * -(-here // _WIDEST))
         return moved / hierarchy.subgroup / together

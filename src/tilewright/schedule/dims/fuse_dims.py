@@ -71,9 +71,9 @@ def fuse_dims(
     """
     if len(dims) < 2 or len(set(dims)) < len(dims):
         raise _refusal("one dim is none to fuse", kernel, "name two or more, each once")
-    for each in set(tensors) - {param.name for param in kernel.arrays}:
-        known = ", ".join(param.name for param in kernel.arrays)
-        raise _refusal(f"there is no parameter '{each}'", kernel, f"choose one of {known}")
+    for tensor in set(tensors) - {param.name for param in kernel.arrays}:
+        choices = ", ".join(param.name for param in kernel.arrays)
+        raise _refusal(f"there is no parameter '{tensor}'", kernel, f"choose one of {choices}")
     if not digits:  # Masks that always hold would stand in the way, so they go first.
         kernel = simplify_kernel(kernel)
     chosen = [
@@ -81,14 +81,14 @@ def fuse_dims(
         for stmt in walk_stmts(kernel.body)
         if _has_all(stmt, dims) and (computes is None or stmt.name in computes)
     ]
-    given = {param.buffer for param in kernel.arrays}
+    buffers = {param.buffer for param in kernel.arrays}
     sizes = _sizes(kernel, chosen, dims, digits)
-    fusion = _Fusion(tuple(dims), sizes, var(name), digits, given)
+    fusion = _Fusion(tuple(dims), sizes, var(name), digits, buffers)
     kept = _kept(kernel, tensors) if digits else set[Buffer]()
-    for buffer in dict.fromkeys(view.buffer for each in chosen for view in views_of(each)):
+    for buffer in dict.fromkeys(view.buffer for compute in chosen for view in views_of(compute)):
         if buffer not in kept:
             kernel = fusion.in_memory(kernel, chosen, buffer)
-    names = {each.name for each in chosen}
+    names = {compute.name for compute in chosen}
 
     def change(stmt: Stmt) -> Stmt:
         return fusion.in_compute(stmt) if _has_all(stmt, dims) and stmt.name in names else stmt
@@ -121,18 +121,18 @@ def _sizes(
         raise _refusal(
             "no compute has the dims " + ", ".join(dims), kernel, "fuse them before they are tiled"
         )
-    passed = frozenset[Var]() if digits else {each.var for each in kernel.scalars}
-    found: set[tuple[Size, ...]] = set()
+    passed = frozenset[Var]() if digits else {scalar.var for scalar in kernel.scalars}
+    shapes: set[tuple[Size, ...]] = set()
     for compute in computes:
         if compute.instruction is not None:
             raise _refusal("an instruction has the dims", compute, "fuse before tensorizing")
-        extents = tuple(as_size(dim_of(compute, each, "fuse_dims").extent) for each in dims[1:])
+        extents = tuple(as_size(dim_of(compute, dim, "fuse_dims").extent) for dim in dims[1:])
         if not all(variables(as_expr(extent)) <= passed for extent in extents):
             raise _refusal("an inner extent is not constant", compute, "fuse before tiling")
-        found.add(extents)
-    if len(found) != 1:
+        shapes.add(extents)
+    if len(shapes) != 1:
         raise _refusal("the extents differ", computes[-1], "rename the dims of one")
-    return found.pop()
+    return shapes.pop()
 
 
 @dataclass(frozen=True)
@@ -194,16 +194,16 @@ class _Fusion:
 
     def _places(self, computes: Sequence[Compute], old: Buffer) -> tuple[int, ...]:
         """The dims of ``old`` that the dims index, each once; none where they index no dim."""
-        found: dict[tuple[int, ...], None] = {}
+        digit_places: dict[tuple[int, ...], None] = {}
         for compute, view in _views(computes, old):
             places = [
-                [place for place, index in enumerate(view.index) if own in variables(index)]
-                for own in self.own(compute)
+                [place for place, index in enumerate(view.index) if variable in variables(index)]
+                for variable in self.own(compute)
             ]
             if not any(places):
                 continue
-            found[tuple(place for each in places for place in each)] = None
-            if any(len(each) != 1 for each in places) or len(found) > 1:
+            digit_places[tuple(place for digit in places for place in digit)] = None
+            if any(len(digit) != 1 for digit in places) or len(digit_places) > 1:
                 raise _refusal(
                     f"'{old.name}' is not indexed by {self} in one dim each, the same everywhere",
                     compute,
@@ -211,7 +211,7 @@ class _Fusion:
                     "fuse in `computes`",
                     f"it is reached at {to_text(view)}",
                 )
-        return tuple(dict.fromkeys(place for places in found for place in places))
+        return tuple(dict.fromkeys(place for places in digit_places for place in places))
 
     def _check_steps(
         self, computes: Sequence[Compute], old: Buffer, places: tuple[int, ...]
@@ -231,24 +231,24 @@ class _Fusion:
 
     def in_compute(self, compute: Compute) -> Compute:
         """``compute`` with one dim."""
-        own = self.own(compute)
+        vars_ = self.own(compute)
         first = dim_of(compute, self.dims[0], "fuse_dims")
         one = Dim(self.whole, first.extent * _product(self.sizes))
         dims = tuple(
-            one if d is first else d for d in compute.dims if d is first or d.var not in own
+            one if d is first else d for d in compute.dims if d is first or d.var not in vars_
         )
-        values = dict(zip(own, digits_of(self.whole, (1, *self.sizes)), strict=True))
+        values = dict(zip(vars_, digits_of(self.whole, (1, *self.sizes)), strict=True))
         if not self.digits:
-            compute = map_compute(compute, lambda view: self._in_view(compute, view, own))
+            compute = map_compute(compute, lambda view: self._in_view(compute, view, vars_))
         changed = map_exprs(replace(compute, dims=()), lambda expr: substitute(expr, values))
         assert isinstance(changed, Compute)
         return replace(changed, dims=dims)
 
-    def _in_view(self, compute: Compute, view: View, own: tuple[Var, ...]) -> View:
+    def _in_view(self, compute: Compute, view: View, fused_vars: tuple[Var, ...]) -> View:
         """``view`` with its index and its mask on the number of the fused dim."""
         conditions: list[Expr] = []
         for condition in conjuncts(view.mask):
-            number = self._condition(condition, own)
+            number = self._condition(condition, fused_vars)
             if number is None:
                 raise _refusal(
                     f"{self} do not fuse in the mask of '{view.buffer.name}'",
@@ -257,17 +257,17 @@ class _Fusion:
                     f"{to_text(condition)} is no bound on the fused dim",
                 )
             conditions.append(number)
-        index = tuple(self._index(each, own) for each in view.index)
+        index = tuple(self._index(expr, fused_vars) for expr in view.index)
         return View(view.buffer, index, all_of(conditions))
 
-    def _index(self, index: Expr, own: tuple[Var, ...]) -> Expr:
-        if variables(index).isdisjoint(own):
+    def _index(self, index: Expr, fused_vars: tuple[Var, ...]) -> Expr:
+        if variables(index).isdisjoint(fused_vars):
             return index
-        found = self._parts(affine(index), own, len(own))
-        assert found is not None  # `_check_steps` has looked
-        return self._joined(*found)
+        parts = self._parts(affine(index), fused_vars, len(fused_vars))
+        assert parts is not None  # `_check_steps` has looked
+        return self._joined(*parts)
 
-    def _condition(self, condition: Expr, own: tuple[Var, ...]) -> Expr | None:
+    def _condition(self, condition: Expr, fused_vars: tuple[Var, ...]) -> Expr | None:
         """The same condition on the whole, or on its quotient by inner extents; None for others.
 
         An integer ``x`` is not negative exactly when ``x * n + r`` is not, for any ``0 <= r < n``.
@@ -275,33 +275,35 @@ class _Fusion:
         rest + outer`` gives ``rest * n + whole >= 0``; for ``x = rest - outer``, ``n - 1 - inner``
         as r gives ``rest * n + n - 1 - whole >= 0``.
         """
-        if variables(condition).isdisjoint(own):
+        if variables(condition).isdisjoint(fused_vars):
             return condition
         form = difference(condition)
         if form is None:
             return None
-        for depth in range(len(own), 0, -1):
-            found = self._parts(form, own, depth)
+        for depth in range(len(fused_vars), 0, -1):
+            parts = self._parts(form, fused_vars, depth)
             by = _product(self.sizes[depth - 1 :])
-            if found is None or not isinstance(by, int):
+            if parts is None or not isinstance(by, int):
                 continue
-            step, rest = found
+            step, rest = parts
             if by == 1 or abs(step) == 1:
                 return const(0) <= self._joined(
                     step, rest.scaled(by).shifted(by - 1 if step < 0 else 0)
                 )
         return None
 
-    def _parts(self, form: Affine, own: tuple[Var, ...], depth: int) -> tuple[int, Affine] | None:
+    def _parts(
+        self, form: Affine, fused_vars: tuple[Var, ...], depth: int
+    ) -> tuple[int, Affine] | None:
         """By which multiple of their number ``form`` depends on the first ``depth`` dims, and what
         is beside that; None where it depends on more."""
-        number: Expr = own[0]
-        for size, inner in zip(self.sizes, own[1:depth], strict=False):
+        number: Expr = fused_vars[0]
+        for size, inner in zip(self.sizes, fused_vars[1:depth], strict=False):
             number = number * size + inner
         form = products(form)
-        step = form.terms.get(own[depth - 1], 0)
+        step = form.terms.get(fused_vars[depth - 1], 0)
         rest = form.plus(products(affine(number)), -step)
-        if any(not variables(atom).isdisjoint(own) for atom in rest.terms):
+        if any(not variables(atom).isdisjoint(fused_vars) for atom in rest.terms):
             return None
         return step, rest
 

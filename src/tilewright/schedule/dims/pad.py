@@ -95,7 +95,7 @@ def _asked(
     root: Compute, place: Place, extents: Mapping[str, int], multiples: Mapping[str, int]
 ) -> dict[str, Expr]:
     """The new extents of the dims that become longer."""
-    found: dict[str, Expr] = {}
+    extents_of: dict[str, Expr] = {}
     for name, extent in extents.items():
         old = dim_of(root, name, "pad").extent
         longest = place.facts.bounds(old)[1]
@@ -103,15 +103,15 @@ def _asked(
             cure = "extents grow: give the length of the tile or the next multiple"
             raise _refusal(root, f"'{name}' is longer than {extent}", cure)
         if old is not const(extent):
-            found[name] = const(extent)
+            extents_of[name] = const(extent)
     for name, by in multiples.items():
         old = dim_of(root, name, "pad").extent
         if name in extents:
             what = f"'{name}' is to have an extent, and a multiple"
             raise _refusal(root, what, "leave one of them out")
         if not place.facts.divisible(old, by):
-            found[name] = simplify((old + (by - 1)) // by * by, place.facts)
-    return found
+            extents_of[name] = simplify((old + (by - 1)) // by * by, place.facts)
+    return extents_of
 
 
 def _is_reduced(compute: Compute, dim: Dim) -> bool:
@@ -127,9 +127,9 @@ def _between(
     for stmt, place in walk_placed(kernel.body, Place()):
         if names and isinstance(stmt, Block) and any(part is root for part in stmt.body):
             allocated = {s.buffer for s in stmt.body if isinstance(s, Allocate)}
-            found = list(accesses(stmt, place))
+            touching = list(accesses(stmt, place))
             for buffer in dict.fromkeys(o.view.buffer for o in root.operands):
-                here = [access for access in found if access.view.buffer is buffer]
+                here = [access for access in touching if access.view.buffer is buffer]
                 places = {_places(access, names) for access in here}
                 (dims, *others) = places
                 if buffer in allocated and dims and not others:
@@ -144,9 +144,9 @@ def _places(access: Access, names: Collection[str]) -> tuple[tuple[str, int], ..
         return None
     places: list[tuple[str, int]] = []
     for name in names:
-        own = next((d.var for d in access.stmt.dims if d.var.name == name), None)
+        var = next((d.var for d in access.stmt.dims if d.var.name == name), None)
         using = [i for i, e in enumerate(access.view.index) if name in _names(e)]
-        if using and (len(using) > 1 or own is None or access.view.index[using[0]] is not own):
+        if using and (len(using) > 1 or var is None or access.view.index[using[0]] is not var):
             return None
         places += [(name, at) for at in using]
     return tuple(places)
@@ -159,11 +159,11 @@ def _names(index: Expr) -> set[str]:
 def _is_shorter(root: Compute, writer: Compute, name: str, extent: Expr) -> bool:
     """Whether the dim of ``writer`` has yet to grow to ``extent``; refuses one that is not as long
     as the root's."""
-    own = dim_of(writer, name, "pad").extent
-    if own is not extent and own is not dim_of(root, name, "pad").extent:
+    expr = dim_of(writer, name, "pad").extent
+    if expr is not extent and expr is not dim_of(root, name, "pad").extent:
         what = f"its '{name}' is not as long as that of '{root.name}'"
         raise _refusal(writer, what, "pad before computes are tiled")
-    return own is not extent
+    return expr is not extent
 
 
 def _extended(
@@ -191,8 +191,8 @@ def _extended(
     for dim in surplus:
         if _is_reduced(compute, dim):
             operands = _neutral(kernel, compute, dim, longer[dim.var.name], operands)
-    made = replace(compute, dims=dims, operands=tuple(operands))
-    return made.with_result(inside(compute.out))
+    padded = replace(compute, dims=dims, operands=tuple(operands))
+    return padded.with_result(inside(compute.out))
 
 
 def within(view: View, facts: Facts) -> bool:
@@ -211,7 +211,7 @@ def _neutral(
     """The operands such that the surplus terms of a reduction are neutral: one factor is 0, and
     where infinity times 0 is NaN, all that differ by term are."""
     result = list(operands)
-    factors = [i for i, each in enumerate(operands) if vanishes(compute, each.var)]
+    factors = [i for i, operand in enumerate(operands) if vanishes(compute, operand.var)]
     zero = {i for i in factors if _is_zero_beyond(kernel, operands[i].view, old, extent)}
     for i in factors:
         if zero and not compute.body.type.is_float:
@@ -258,9 +258,9 @@ def _is_filled(kernel: Kernel, view: View, dim: Dim, extent: Expr) -> bool:
     if len(pack.operands) != 1 or not isinstance(variable, Var) or pack.combiner is not None:
         return False
     # In the surplus the mask of the copy has to be false, and what it copies zero for that.
-    own = {d.var: d.extent for d in pack.dims}
+    extents_of = {d.var: d.extent for d in pack.dims}
     zero = substitute(pack.body, {pack.operands[0].var: const(0, pack.operands[0].var.type)})
-    covered = own.get(variable) is as_expr(view.buffer.sizes[places[0]])
+    covered = extents_of.get(variable) is as_expr(view.buffer.sizes[places[0]])
     return (
         covered
         and zero is const(0, pack.body.type)

@@ -59,12 +59,12 @@ class Congruence:
 def congruences(compute: Compute) -> list[Congruence]:
     """The conditions that say of a point of the result which taps it takes, by their phases, and
     without which a term is neutral."""
-    found: list[Congruence] = []
+    result: list[Congruence] = []
     for condition in dict.fromkeys(needed(compute)):
-        each = _congruence(compute, condition)
-        if each is not None:
-            found.append(each)
-    return found
+        congruence = _congruence(compute, condition)
+        if congruence is not None:
+            result.append(congruence)
+    return result
 
 
 def _congruence(compute: Compute, condition: Expr) -> Congruence | None:
@@ -102,44 +102,45 @@ def with_phases(kernel: Kernel, compute: str, dim: str) -> Kernel:
 
 def _found(compute: Compute, dim: str) -> Congruence:
     """The first congruence about ``dim``."""
-    found = congruences(compute)
-    for each in found:
-        if each.dim == dim:
-            return each
+    candidates = congruences(compute)
+    for congruence in candidates:
+        if congruence.dim == dim:
+            return congruence
     raise ScheduleError(
         f"split_dim: no mask asks for phases of '{dim}'",
         where=headline(compute),
         why="no condition is (dim - step * tap + offset) % modulus == 0 with one dim of the "
         "result, one that is reduced or none, and constants, or a term without it counts",
-        cure="choose one of " + ", ".join(dict.fromkeys(each.dim for each in found))
-        if found
+        cure="choose one of "
+        + ", ".join(dict.fromkeys(congruence.dim for congruence in candidates))
+        if candidates
         else "split the dim without `phases_of`",
     )
 
 
-def _on_taps(compute: Compute, found: Congruence) -> Compute:
+def _on_taps(compute: Compute, congruence: Congruence) -> Compute:
     """``compute`` on those taps that each of the points along ``found.dim`` takes."""
-    phase = next(d.var for d in compute.dims if d.var.name == found.dim)
-    solvable = found.solvable(phase)
+    phase = next(d.var for d in compute.dims if d.var.name == congruence.dim)
+    solvable = congruence.solvable(phase)
 
     def view(old: View) -> View:
-        if not any(c is found.condition for c in conjuncts(old.mask)):
+        if not any(c is congruence.condition for c in conjuncts(old.mask)):
             return old
         kept = [
-            solvable if c is found.condition else _divided(c, old, found)
+            solvable if c is congruence.condition else _divided(c, old, congruence)
             for c in conjuncts(old.mask)
         ]
         return replace(old, mask=all_of(c for c in kept if c is not None))
 
     compute = map_compute(compute, view)
-    if not found.tap:
+    if not congruence.tap:
         return compute
-    taps = next(d for d in compute.dims if d.var.name == found.tap)
+    taps = next(d for d in compute.dims if d.var.name == congruence.tap)
     assert isinstance(taps.extent, Const)
-    count = -(-int(taps.extent.value) // found.period)
-    value = found.first(phase)
+    count = -(-int(taps.extent.value) // congruence.period)
+    value = congruence.first(phase)
     if count > 1:
-        value = taps.var * found.period + value
+        value = taps.var * congruence.period + value
     inside = value < taps.extent
     using = {o.var for o in compute.operands if taps.var in view_variables(o.view)}
     moved = map_exprs(replace(compute, dims=()), lambda e: substitute(e, {taps.var: value}))
@@ -154,21 +155,21 @@ def _on_taps(compute: Compute, found: Congruence) -> Compute:
     return replace(moved, dims=tuple(dims), operands=operands)
 
 
-def _divided(condition: Expr, view: View, found: Congruence) -> Expr:
+def _divided(condition: Expr, view: View, congruence: Congruence) -> Expr:
     """``condition`` on a quotient in the index of ``view``, where it is one on its dividend: this
     is a multiple of the modulus there."""
     form = difference(condition)
     if form is None:
         return condition
-    assert isinstance(found.condition, Binary) and isinstance(found.condition.a, Binary)
-    whole = affine(found.condition.a.a)
-    for quotient in _quotients(view, found.modulus):
+    assert isinstance(congruence.condition, Binary) and isinstance(congruence.condition.a, Binary)
+    whole = affine(congruence.condition.a.a)
+    for quotient in _quotients(view, congruence.modulus):
         dividend = affine(quotient.a)
         for sign in (1, -1):
             rest = form.plus(dividend, -sign)
-            exact = any(_multiple(dividend.plus(whole, s), found.modulus) for s in (1, -1))
-            if exact and all(c % found.modulus == 0 for c in rest.terms.values()):
-                divided = rest.divided(found.modulus) + Affine({quotient: sign})
+            exact = any(_multiple(dividend.plus(whole, s), congruence.modulus) for s in (1, -1))
+            if exact and all(c % congruence.modulus == 0 for c in rest.terms.values()):
+                divided = rest.divided(congruence.modulus) + Affine({quotient: sign})
                 return const(0) <= divided.to_expr()
     return condition
 

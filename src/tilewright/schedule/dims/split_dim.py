@@ -102,22 +102,22 @@ def _check_names(kernel: Kernel, dim: str, outer: str, inner: str) -> None:
 
 def _splittable(kernel: Kernel, dim: str) -> dict[Buffer, int]:
     """The buffers to split, each with the number of its dim."""
-    found: dict[Buffer, list[Access]] = {}
+    accesses_of: dict[Buffer, list[Access]] = {}
     for access in accesses(kernel.body, Place()):
-        found.setdefault(access.view.buffer, []).append(access)
+        accesses_of.setdefault(access.view.buffer, []).append(access)
     positions: dict[Buffer, int] = {}
     for stmt in walk_stmts(kernel.body):
         if isinstance(stmt, Allocate) and _is_dense(stmt.buffer):
-            position = _common_position(stmt.buffer, found.get(stmt.buffer, []), dim)
+            position = _common_position(stmt.buffer, accesses_of.get(stmt.buffer, []), dim)
             if position is not None:
                 positions[stmt.buffer] = position
     return positions
 
 
-def _common_position(buffer: Buffer, found: Sequence[Access], dim: str) -> int | None:
+def _common_position(buffer: Buffer, touching: Sequence[Access], dim: str) -> int | None:
     """Which dim of ``buffer`` is indexed by ``dim``, in full and alone, in every access."""
     for position, size in enumerate(buffer.shape):
-        if found and all(_is_pure(access, position, size, dim) for access in found):
+        if touching and all(_is_pure(access, position, size, dim) for access in touching):
             return position
     return None
 
@@ -126,10 +126,10 @@ def _is_pure(access: Access, position: int, size: int, dim: str) -> bool:
     view, stmt = access.view, access.stmt
     if not isinstance(stmt, Compute) or not _has_dim(stmt, dim):
         return False
-    own = dim_of(stmt, dim, "split_dim")
-    if view.index[position] is not own.var or own.extent is not const(size):
+    split = dim_of(stmt, dim, "split_dim")
+    if view.index[position] is not split.var or split.extent is not const(size):
         return False
-    return not any(own.var in variables(e) for i, e in enumerate(view.index) if i != position)
+    return not any(split.var in variables(e) for i, e in enumerate(view.index) if i != position)
 
 
 def _is_dense(buffer: Buffer) -> bool:
@@ -200,8 +200,8 @@ class _Split:
         self, before: Compute, after: Compute, inside: Expr, facts: Facts
     ) -> Compute:
         """``after`` with masks such that the points that are not ``inside`` do no harm."""
-        own = dim_of(before, self.dim, "split_dim").var
-        if reads_memory(before.body) and own in variables(before.body):
+        variable = dim_of(before, self.dim, "split_dim").var
+        if reads_memory(before.body) and variable in variables(before.body):
             raise _refusal(
                 f"'{self.dim}' indexes a load in the body",
                 headline(before),
@@ -211,13 +211,13 @@ class _Split:
         operands: list[Operand] = []
         harmless = False
         for old, operand in zip(before.operands, after.operands, strict=True):
-            kept = old.view.buffer in self.buffers or own not in view_variables(old.view)
+            kept = old.view.buffer in self.buffers or variable not in view_variables(old.view)
             if not kept and not within(operand.view, facts):
                 operand = Operand(operand.var, masked(operand.view, inside))
                 harmless = harmless or vanishes(before, operand.var)
             operands.append(operand)
         out = after.out
-        if not any(own in variables(e) for e in before.out.index):
+        if not any(variable in variables(e) for e in before.out.index):
             operands = operands if harmless else self._neutral(before, operands, inside)
         elif out.buffer not in self.buffers:
             out = masked(out, inside)

@@ -81,9 +81,9 @@ def joined(fusion: Fusion) -> Joined:
 
 
 def _kernel(fusion: Fusion, params: tuple[Param | ScalarParam, ...], body: Stmt) -> Kernel:
-    contents = {d: c for each in fusion.members for d, c in each.kernel.constants.items()}
+    contents = {d: c for member in fusion.members for d, c in member.kernel.constants.items()}
     used = {param.digest for param in params if isinstance(param, Param)}
-    constants = {digest: each for digest, each in contents.items() if digest in used}
+    constants = {digest: value for digest, value in contents.items() if digest in used}
     return simplify_kernel(Kernel(fusion.name, params, body, constants=constants))
 
 
@@ -139,7 +139,7 @@ def _computes(fusion: Fusion, together: Unified) -> Joined:
         promoted = None if scope == NONE else INSIDE
         why = why or "computes hand it on inside of the kernel"
         memories.append(Memory(buffer.name, buffer, promoted, why, users))
-    inside = [each.buffer for each in memories if each.promoted]
+    inside = [memory.buffer for memory in memories if memory.promoted]
     body = flat(*map(Allocate, inside), *together.bodies)
     params = without(together.params, frozenset(buffer.name for buffer in inside), body)
     return Joined(_kernel(fusion, params, body), tuple(memories), ())
@@ -157,24 +157,26 @@ def _nest(fusion: Fusion, together: Unified, nests: Sequence[Launched]) -> Joine
     for step in steps:
         place = place.inside(step)
     users = _users(together)
-    found: dict[Buffer, list[Reach]] = {buffer: [] for buffer in users}
+    reaches_of: dict[Buffer, list[Reach]] = {buffer: [] for buffer in users}
     written: list[set[Buffer]] = [set() for _ in bodies]
     for reach in reaches(bodies, place):
         if reach.writes:
             written[reach.member].add(reach.access.view.buffer)
-        if reach.access.view.buffer in found:
-            found[reach.access.view.buffer].append(reach)
+        if reach.access.view.buffer in reaches_of:
+            reaches_of[reach.access.view.buffer].append(reach)
     parts: dict[Buffer, Part] = {}
     memories: list[Memory] = []
     for buffer, its_users in users.items():
         scope, why = _wanted(fusion, together, buffer.name, its_users)
         promoted = None
         if scope != NONE:
-            promoted, why, part = _promoted(fusion, nest, buffer, scope, found[buffer], written)
+            promoted, why, part = _promoted(
+                fusion, nest, buffer, scope, reaches_of[buffer], written
+            )
             if part is not None:
                 parts[buffer] = part
         memories.append(Memory(buffer.name, buffer, promoted, why, its_users))
-    barriers = _barriers(fusion, nest, found, {m.buffer: m.promoted for m in memories})
+    barriers = _barriers(fusion, nest, reaches_of, {m.buffer: m.promoted for m in memories})
     body = _assembled(nest, place, bodies, parts, barriers)
     params = without(together.params, frozenset(b.name for b in parts), body)
     return Joined(_kernel(fusion, params, body), tuple(memories), barriers)
@@ -214,7 +216,7 @@ def _wanted(fusion: Fusion, together: Unified, name: str, users: Users) -> tuple
     if NONE in different:
         plain = next(place for place, scope in scopes.items() if scope == NONE)
         return NONE, f"it may be read afterwards: {plain} gives it no scope"
-    return next(each for each in different if each != ANY), ""
+    return next(value for value in different if value != ANY), ""
 
 
 def _promoted(
@@ -222,30 +224,30 @@ def _promoted(
     nest: Launched,
     buffer: Buffer,
     scope: str,
-    found: Sequence[Reach],
+    touches: Sequence[Reach],
     written: Sequence[set[Buffer]],
 ) -> tuple[str | None, str, Part | None]:
     refused = ""
-    for each in scopes_tried(scope):
-        owners = nest.owners if each == PRIVATE else nest.grid
+    for tried in scopes_tried(scope):
+        owners = nest.owners if tried == PRIVATE else nest.grid
         try:
-            part = part_of(buffer, each, found, owners, written, fusion.trust)
+            part = part_of(buffer, tried, touches, owners, written, fusion.trust)
         except FusionError as error:
             refused = f"{error.what}: {error.where}"
             continue
-        return each, "as it is said" if fusion.trust else "proved", part
+        return tried, "as it is said" if fusion.trust else "proved", part
     return None, refused, None
 
 
 def _barriers(
     fusion: Fusion,
     nest: Launched,
-    found: Mapping[Buffer, Sequence[Reach]],
+    touches_of: Mapping[Buffer, Sequence[Reach]],
     promoted: Mapping[Buffer, str | None],
 ) -> tuple[int, ...]:
     """The members before which a barrier has to stand: as few as the accesses need."""
     needs: dict[int, int] = {}  # the last member that has to be over, by the one that waits
-    for a, b in _conflicts(found):
+    for a, b in _conflicts(touches_of):
         if promoted[a.access.view.buffer] == PRIVATE or apart(a, b, nest.owners):
             continue
         same_group = promoted[a.access.view.buffer] == LOCAL or apart(a, b, nest.grid)
@@ -260,11 +262,11 @@ def _barriers(
     return tuple(barriers)
 
 
-def _conflicts(found: Mapping[Buffer, Sequence[Reach]]) -> Iterator[tuple[Reach, Reach]]:
+def _conflicts(touches_of: Mapping[Buffer, Sequence[Reach]]) -> Iterator[tuple[Reach, Reach]]:
     """Accesses of different members of which one writes: they have to be made in this order."""
-    for each in found.values():
-        for a in each:
-            for b in each:
+    for touches in touches_of.values():
+        for a in touches:
+            for b in touches:
                 atomic = a.access.atomic and b.access.atomic
                 free = atomic and a.access.combiner == b.access.combiner
                 if a.member < b.member and (a.writes or b.writes) and not free:
@@ -296,9 +298,9 @@ def _assembled(
     parts: dict[Buffer, Part],
     barriers: tuple[int, ...],
 ) -> Stmt:
-    own = {part.buffer: Allocate(part.buffer) for part in parts.values()}
-    private = [s for b, s in own.items() if b.space is Space.PRIVATE]
-    shared = [s for b, s in own.items() if b.space is Space.WORKGROUP]
+    allocates_of = {part.buffer: Allocate(part.buffer) for part in parts.values()}
+    private = [s for b, s in allocates_of.items() if b.space is Space.PRIVATE]
+    shared = [s for b, s in allocates_of.items() if b.space is Space.WORKGROUP]
     stmts: list[Stmt] = []
     for number, body in enumerate(bodies):
         stmts += [_BARRIER] if number in barriers else []

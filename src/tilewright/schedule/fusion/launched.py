@@ -101,9 +101,9 @@ def in_one_nest(members: Sequence[Launched], where: Sequence[str]) -> tuple[Laun
     if different is not None:
         lines = [in_line(member) for member in members]
         if any(line is None for line in lines):
-            theirs, own = (_sizes(_extents(m)) for m in (outer, members[different]))
+            theirs, ours = (_sizes(_extents(m)) for m in (outer, members[different]))
             raise FusionError(
-                f"ranges of {theirs} and of {own} workgroups",
+                f"ranges of {theirs} and of {ours} workgroups",
                 where=where[different],
                 why="a work-item has the same number among all in each member, so only the first "
                 "dim of their ranges may differ",
@@ -117,7 +117,7 @@ def in_one_nest(members: Sequence[Launched], where: Sequence[str]) -> tuple[Laun
         extent = member.grid[0].extent
         if missing == 0 and extent is not first.extent:
             first = replace(first, extent=maximum(first.extent, extent))
-    shared = tuple(each for member in members for each in member.shared)
+    shared = tuple(allocate for member in members for allocate in member.shared)
     nest = replace(outer, grid=(first, *outer.grid[1:]), shared=shared)
     return nest, [_inside(nest, m, n) for m, n in zip(members, skipped, strict=True)]
 

@@ -62,8 +62,8 @@ class Fusion:
                         cure=one_of(name, params),
                     )
         names = {param.name for param in self.parameters()}
-        for what, given in (("promote", self.promote), ("constants", self.constants)):
-            for name in given:
+        for what, option in (("promote", self.promote), ("constants", self.constants)):
+            for name in option:
                 if name not in names:
                     raise FusionError(
                         f"no argument is called {name!r}", where=what, cure=one_of(name, names)

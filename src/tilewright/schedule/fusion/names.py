@@ -54,9 +54,9 @@ def variables_in(stmt: Stmt) -> frozenset[Var]:
 def _renamed(stmt: Stmt, names: dict[str, str]) -> Stmt:
     values: dict[Var, Expr] = {}
     for node in walk_stmts(stmt):
-        for each in _introduced(node):
-            if each.name in names:
-                values[each] = var(names[each.name], each.type)
+        for variable in _introduced(node):
+            if variable.name in names:
+                values[variable] = var(names[variable.name], variable.type)
 
     def called(old: Var) -> Var:
         new = values.get(old, old)
@@ -91,6 +91,6 @@ def _introduced(stmt: Stmt) -> list[Var]:
         case Let():
             return [stmt.var]
         case Compute():
-            return [*(dim.var for dim in stmt.dims), *(each.var for each in stmt.operands)]
+            return [*(dim.var for dim in stmt.dims), *(operand.var for operand in stmt.operands)]
         case _:
             return []

@@ -61,17 +61,17 @@ class Reach:
         asked."""
         place: Place | None = self.access.place
         mask = self.access.view.mask
-        found = [] if mask is None else [_branch(mask, self.access.place, self)]
+        result = [] if mask is None else [_branch(mask, self.access.place, self)]
         while place is not None:
             if isinstance(place.entered, Expr):
-                found.append(_branch(place.entered, place.outer or Place(), place.outer))
+                result.append(_branch(place.entered, place.outer or Place(), place.outer))
             place = place.outer
-        return tuple(found)
+        return tuple(result)
 
     @property
     def conditions(self) -> tuple[Expr, ...]:
         """What holds wherever the access is made."""
-        return tuple(part for each in self.branches for part in conjuncts(each.condition))
+        return tuple(part for branch in self.branches for part in conjuncts(branch.condition))
 
     @cached_property
     def facts(self) -> Facts:
@@ -146,24 +146,24 @@ def reaches(bodies: Sequence[Stmt], place: Place) -> Iterator[Reach]:
         position += len(pending)
 
 
-def _in_order(found: Sequence[Access], member: int, position: int) -> Iterator[Reach]:
-    for offset, access in enumerate(sorted(found, key=lambda each: each.writes)):
+def _in_order(touching: Sequence[Access], member: int, position: int) -> Iterator[Reach]:
+    for offset, access in enumerate(sorted(touching, key=lambda access: access.writes)):
         yield Reach(access, member, position + offset)
 
 
 def apart(a: Reach, b: Reach, owners: Sequence[For]) -> bool:
     """Whether ``a`` and ``b`` touch a common element only in the same iteration of ``owners``."""
-    known = {loop.var for loop in owners if _width(loop.var, a, b) == 0}
+    equal = {loop.var for loop in owners if _width(loop.var, a, b) == 0}
     pairs = list(zip(a.forms, b.forms, strict=True))
     pairs += [(number, number) for number in _numbers(a, b)]
     wanted = {loop.var for loop in owners}
-    while known != wanted:
+    while equal != wanted:
         more: set[Var] = set()
         for first, second in pairs:
-            more |= _equal_owners(first, second, a, b, wanted, known)
-        if more <= known:
+            more |= _equal_owners(first, second, a, b, wanted, equal)
+        if more <= equal:
             return False
-        known |= more
+        equal |= more
     return True
 
 
@@ -174,7 +174,7 @@ def _numbers(a: Reach, b: Reach) -> list[Affine]:
 
 
 def _equal_owners(
-    first: Affine, second: Affine, a: Reach, b: Reach, owners: set[Var], known: set[Var]
+    first: Affine, second: Affine, a: Reach, b: Reach, owners: set[Var], same: set[Var]
 ) -> set[Var]:
     """The ``owners`` that are equal where the two forms are."""
     one, two = Split.of(first, owners), Split.of(second, owners)
@@ -186,7 +186,7 @@ def _equal_owners(
     reach: int | None = max(high_a - low_b, high_b - low_a)
     longer: list[tuple[Var, bool]] = []
     for variable, step in sorted(one.owner.items(), key=lambda term: abs(term[1])):
-        if variable in known:
+        if variable in same:
             continue
         longer.append((variable, reach is not None and abs(step) > reach))
         width = _width(variable, a, b)
@@ -202,7 +202,7 @@ def _equal_owners(
 def _width(variable: Var, a: Reach, b: Reach) -> int | None:
     """How far two values of ``variable`` are apart at most."""
     bounds = [*a.facts.bounds(variable), *b.facts.bounds(variable)]
-    numbers_known = [each for each in bounds if each is not None]
+    numbers_known = [bound for bound in bounds if bound is not None]
     return max(numbers_known) - min(numbers_known) if len(numbers_known) == 4 else None
 
 
@@ -221,7 +221,7 @@ class Split:
         owner: dict[Var, int] = {}
         fixed: dict[Expr, int] = {}
         rest: dict[Expr, int] = {}
-        scalars = {each[0] for each in Facts.empty().promised}
+        scalars = {scalar[0] for scalar in Facts.empty().promised}
         for atom, factor in form.terms.items():
             if isinstance(atom, Var) and atom in owners:
                 owner[atom] = factor
@@ -243,9 +243,9 @@ def written_before(
 ) -> bool:
     """Whether each element that ``read`` reads was written by one of ``writes`` before, in the same
     iteration of ``owners``. ``written`` is the memory that changes in each member."""
-    earlier = [each for each in writes if each.position < read.position]
-    known = {loop.var for loop in owners}
-    return _Cover(read, known, written).by(earlier, read.facts, frozenset())
+    earlier = [write for write in writes if write.position < read.position]
+    variables_equal = {loop.var for loop in owners}
+    return _Cover(read, variables_equal, written).by(earlier, read.facts, frozenset())
 
 
 # A condition that holds where it is asked.
@@ -267,10 +267,10 @@ class _Cover:
             if values is None:
                 continue
             branches = [
-                each._replace(condition=substitute(each.condition, values))
-                for each in write.branches
+                branch._replace(condition=substitute(branch.condition, values))
+                for branch in write.branches
             ]
-            unmet = [each for each in branches if not self._holds(each, facts, taken)]
+            unmet = [branch for branch in branches if not self._holds(branch, facts, taken)]
             if not unmet:
                 return True
             if len(unmet) > 1 or (values and reads_memory(unmet[0].condition)):
@@ -291,7 +291,7 @@ class _Cover:
 
     def _is_known(self, condition: Expr, facts: Facts) -> bool:
         if condition in self.read.conditions:
-            return not any(self._changes(condition, each) for each in self.written)
+            return not any(self._changes(condition, abstract_set) for abstract_set in self.written)
         return facts.holds(simplify(condition, facts))
 
     def _changes(self, condition: Expr, written: Set[Buffer]) -> bool:
@@ -317,10 +317,10 @@ def _places(read: Reach, write: Reach, owners: set[Var], facts: Facts) -> Mappin
         target = target.shifted(-mine.constant)
         if any(variables(atom) & loops.keys() for atom in mine.terms if atom not in terms):
             return None
-        found = _digits(terms, target, loops, facts)
-        if found is None or values.keys() & found.keys():
+        digits = _digits(terms, target, loops, facts)
+        if digits is None or values.keys() & digits.keys():
             return None
-        values |= found
+        values |= digits
     for variable, extent in loops.items():
         place = values.get(variable, const(0))
         last = substitute(extent, values)

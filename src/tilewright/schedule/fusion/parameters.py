@@ -55,7 +55,7 @@ class _Merged:
     taken: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self.taken |= {each.name for each in self.fusion.parameters()}
+        self.taken |= {parameter.name for parameter in self.fusion.parameters()}
 
     def member(self, number: int) -> Stmt:
         """The body of a member, on the common parameters."""
@@ -64,12 +64,12 @@ class _Merged:
         kernel = replace(kernel, body=named_apart(kernel.body, self.taken))
         values: dict[Var, Expr] = {}
         for old_scalar, scalar in zip(member.kernel.scalars, kernel.scalars, strict=True):
-            given = member.arguments.get(old_scalar.name)
-            if isinstance(given, str):
-                given = self.fusion.constants.get(given, given)
-            if given is not None:
-                _check_groups(kernel, scalar, given, where)
-                values[scalar.var] = self._scalar(old_scalar, given, where)
+            value = member.arguments.get(old_scalar.name)
+            if isinstance(value, str):
+                value = self.fusion.constants.get(value, value)
+            if value is not None:
+                _check_groups(kernel, scalar, value, where)
+                values[scalar.var] = self._scalar(old_scalar, value, where)
         names: dict[str, str] = {}
         for param in kernel.arrays:
             name = member.arguments.get(param.name)
@@ -104,25 +104,25 @@ class _Merged:
                 return name
         return fresh(param.name, self.taken)
 
-    def _scalar(self, scalar: ScalarParam, given: str | Number, where: str) -> Expr:
+    def _scalar(self, scalar: ScalarParam, value: str | Number, where: str) -> Expr:
         """What stands for a number; a parameter of that name promises what all members are
         promised."""
-        if not isinstance(given, str):
+        if not isinstance(value, str):
             try:
-                return const(scalar_argument(scalar, given, where), scalar.dtype)
+                return const(scalar_argument(scalar, value, where), scalar.dtype)
             except ArgumentError as error:
                 raise FusionError(error.what, where=where, why=error.why, cure=error.cure) from None
-        old = self.params.setdefault(given, replace(scalar, var=var(given, scalar.dtype)))
+        old = self.params.setdefault(value, replace(scalar, var=var(value, scalar.dtype)))
         if not isinstance(old, ScalarParam) or old.dtype is not scalar.dtype:
             raise FusionError(
-                f"{given} is `{parameter_text(old)}` and `{parameter_text(scalar)}`",
+                f"{value} is `{parameter_text(old)}` and `{parameter_text(scalar)}`",
                 where=where,
                 why="one name stands for one number, or one memory",
                 cure="give them names of their own",
             )
-        lows = [each for each in (old.low, scalar.low) if each is not None]
-        highs = [each for each in (old.high, scalar.high) if each is not None]
-        self.params[given] = replace(
+        lows = [low for low in (old.low, scalar.low) if low is not None]
+        highs = [high for high in (old.high, scalar.high) if high is not None]
+        self.params[value] = replace(
             old,
             low=max(lows, default=None),
             high=min(highs, default=None),
@@ -162,31 +162,33 @@ class _Merged:
         return _body_on(body, param.buffer, old.buffer)
 
 
-def _body_on(body: Stmt, own: Buffer, memory: Buffer) -> Stmt:
-    """``body`` on ``memory`` in place of its ``own`` buffer, which has the same elements."""
-    if _same_memory(own, memory):
-        return replace_buffer(body, own, memory)
+def _body_on(body: Stmt, buffer: Buffer, memory: Buffer) -> Stmt:
+    """``body`` on ``memory`` in place of its ``buffer`` buffer, which has the same elements."""
+    if _same_memory(buffer, memory):
+        return replace_buffer(body, buffer, memory)
 
     def change(view: View) -> View:
-        offset = own.layout.offset_of(view.index)
+        offset = buffer.layout.offset_of(view.index)
         return View(memory, index_at(memory.layout, memory.rank, offset), view.mask)
 
-    return readdress(body, own, change)
+    return readdress(body, buffer, change)
 
 
 def _reshapes(a: Buffer, b: Buffer) -> bool:
     """Whether the two have the same elements in the same order, in shapes of numbers."""
     if a.symbols or b.symbols or a.dtype is not b.dtype or a.space is not b.space:
         return False
-    dense = all(each.layout == row_major(each.sizes) for each in (a, b))
+    dense = all(buffer.layout == row_major(buffer.sizes) for buffer in (a, b))
     return dense and a.layout.extent == b.layout.extent and 0 not in (*a.shape, *b.shape)
 
 
 def _with_scalars_of_its_own(kernel: Kernel) -> Kernel:
     """``kernel`` with names for its numbers that no fused kernel has: expressions are interned, so
     that variables of one name are one."""
-    own: dict[Var, Expr] = {s.var: var(f"{s.name} of a member", s.dtype) for s in kernel.scalars}
-    return substitute_scalars(kernel, own)
+    renamed: dict[Var, Expr] = {
+        s.var: var(f"{s.name} of a member", s.dtype) for s in kernel.scalars
+    }
+    return substitute_scalars(kernel, renamed)
 
 
 def _learn_sizes(buffer: Buffer, sizes: Sequence[Size], values: dict[Var, Expr]) -> None:
@@ -197,13 +199,13 @@ def _learn_sizes(buffer: Buffer, sizes: Sequence[Size], values: dict[Var, Expr])
                 values.setdefault(wanted, as_expr(size))
 
 
-def _check_groups(kernel: Kernel, scalar: ScalarParam, given: str | Number, where: str) -> None:
+def _check_groups(kernel: Kernel, scalar: ScalarParam, value: str | Number, where: str) -> None:
     """Refuses a range that workgroups do not divide."""
     nest = launched(kernel.body)
     counts = nest is not None and any(scalar.var in variables(n.extent) for n in nest.grid)
-    if counts and isinstance(given, int) and given % scalar.divisor:
+    if counts and isinstance(value, int) and value % scalar.divisor:
         raise FusionError(
-            f"workgroups of {scalar.divisor} work-items do not divide a range of {given}",
+            f"workgroups of {scalar.divisor} work-items do not divide a range of {value}",
             where=where,
             why="workgroups of a fused kernel are whole: no barrier is met by a part of one",
             cure="round the range up, and let work-items beyond it do nothing",
@@ -235,5 +237,5 @@ def without(
             sizes |= param.buffer.symbols
         elif isinstance(param, Param):
             used |= param.buffer.symbols
-    gone = {each.name for each in sizes - used} | dead
+    gone = {size.name for size in sizes - used} | dead
     return tuple(param for param in params if param.name not in gone)

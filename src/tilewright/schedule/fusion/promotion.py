@@ -37,8 +37,8 @@ class Part:
     def view(self, view: View, place: Place) -> View:
         """``view`` of the whole buffer, at ``place``, on the part."""
         index: list[Expr] = []
-        for each, low in zip(view.index, self.least, strict=True):
-            split = Split.of(form_of(each, place), self.owners)
+        for expr, low in zip(view.index, self.least, strict=True):
+            split = Split.of(form_of(expr, place), self.owners)
             assert split is not None
             index.append(split.rest.shifted(-low).to_expr())
         return View(self.buffer, tuple(index), view.mask)
@@ -47,7 +47,7 @@ class Part:
 def part_of(
     buffer: Buffer,
     scope: str,
-    found: Sequence[Reach],
+    reaches: Sequence[Reach],
     owners: Sequence[For],
     written: Sequence[Set[Buffer]],
     trust: bool = False,
@@ -58,21 +58,21 @@ def part_of(
     `FusionError`, with the accesses that are in the way, where one may touch what another iteration
     touches, or read what was not written, and where the buffer escapes.
     """
-    for each in found:
-        _check_kept(buffer, each, scope)
+    for reach in reaches:
+        _check_kept(buffer, reach, scope)
     if not trust:
-        for a, b in combinations_with_replacement(found, 2):
+        for a, b in combinations_with_replacement(reaches, 2):
             if (a.writes or b.writes) and not apart(a, b, owners):
                 raise _refused(
                     buffer, (a, b), f"more than one {OWNERS[scope]} may touch an element"
                 )
-    part = _window(buffer, scope, found, frozenset(loop.var for loop in owners))
-    writes = [each for each in found if each.writes]
-    for each in found if not trust else ():
-        if not each.writes and not written_before(each, writes, owners, written):
+    part = _window(buffer, scope, reaches, frozenset(loop.var for loop in owners))
+    writes = [reach for reach in reaches if reach.writes]
+    for reach in reaches if not trust else ():
+        if not reach.writes and not written_before(reach, writes, owners, written):
             raise _refused(
                 buffer,
-                (each,),
+                (reach,),
                 f"a {OWNERS[scope]} may read what it did not write before",
             )
     return part
@@ -87,18 +87,18 @@ def _check_kept(buffer: Buffer, reach: Reach, scope: str) -> None:
         raise _refused(buffer, (reach,), f"it escapes: {name} takes its address")
 
 
-def _window(buffer: Buffer, scope: str, found: Sequence[Reach], owners: frozenset[Var]) -> Part:
+def _window(buffer: Buffer, scope: str, reaches: Sequence[Reach], owners: frozenset[Var]) -> Part:
     first: list[tuple[dict[Var, int], dict[Expr, int]]] = []
     least: list[int] = []
     most: list[int] = []
-    for reach in found:
+    for reach in reaches:
         splits = [Split.of(form, owners) for form in reach.forms]
         here = [(split.owner, split.fixed) for split in splits if split is not None]
         bounds = [split.bounds(reach) for split in splits if split is not None]
         lows = [low for low, _ in bounds if low is not None]
         highs = [high for _, high in bounds if high is not None]
         if len(here) + len(lows) + len(highs) != 3 * buffer.rank or (first and here != first):
-            accesses = (reach,) if reach is found[0] else (found[0], reach)
+            accesses = (reach,) if reach is reaches[0] else (reaches[0], reach)
             raise _refused(
                 buffer, accesses, f"the elements of a {OWNERS[scope]} are no block of known size"
             )
@@ -129,8 +129,8 @@ def _refused(buffer: Buffer, accesses: Sequence[Reach], why: str) -> FusionError
 def described(accesses: Sequence[Reach]) -> str:
     """The accesses, with the statements that make them, in words."""
     return ", and ".join(
-        f"{to_text(each.access.view)} in number {each.member + 1}: `{headline(each.access.stmt)}`"
-        for each in accesses
+        f"{to_text(r.access.view)} in number {r.member + 1}: `{headline(r.access.stmt)}`"
+        for r in accesses
     )
 
 

@@ -112,12 +112,12 @@ def _stored(
     if not isinstance(stmt, Store) or stmt.buffer.space is not Space.GLOBAL:
         return None
     *index, value = (
-        simplify(widened(substitute(each, values), facts), facts)
-        for each in (*stmt.index, stmt.value)
+        simplify(widened(substitute(expr, values), facts), facts)
+        for expr in (*stmt.index, stmt.value)
     )
-    own = {dim.var for dim in dims}
-    places = [each for each in index if not isinstance(each, Const)]
-    if {*places} != own or len(places) != len(own):
+    variables_here = {dim.var for dim in dims}
+    places = [expr for expr in index if not isinstance(expr, Const)]
+    if {*places} != variables_here or len(places) != len(variables_here):
         return None
     plain = Compute.single(name, tuple(dims), View(stmt.buffer, tuple(index)), (), value)
     return with_operands(plain)

@@ -89,7 +89,7 @@ def _same_condition(first: If, second: If) -> bool:
 
 
 def _both(first: If, second: If) -> If:
-    branches = [each for each in (first.orelse, second.orelse) if each is not None]
+    branches = [stmt for stmt in (first.orelse, second.orelse) if stmt is not None]
     then = flat(first.then, second.then)
     return replace(first, then=then, orelse=flat(*branches) if branches else None)
 

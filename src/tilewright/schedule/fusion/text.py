@@ -99,8 +99,10 @@ class _Reader:
         rest = self._text[self._next_start() :]
         skipped = self._text[: self._next_start()].count("\n")
         kernels = {
-            each.name: each
-            for each in parse_kernels("\n" * skipped + rest, file=self._file, constants=constants)
+            parse_kernel.name: parse_kernel
+            for parse_kernel in parse_kernels(
+                "\n" * skipped + rest, file=self._file, constants=constants
+            )
         }
         for kernel in kernels.values():
             verify(kernel)

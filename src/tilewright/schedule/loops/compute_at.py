@@ -20,22 +20,26 @@ from tilewright.schedule.records.transform import transform
 Level = tuple[LoopKind, Mapping[str, int]]
 
 
-def _a_root(kernel: Kernel, transform: str, name: str, given: Mapping[str, Any]) -> None:
+def _a_root(kernel: Kernel, transform: str, name: str, arguments: Mapping[str, Any]) -> None:
     """There is such a compute, which is plain where its producers are found."""
-    told = isinstance(given["producers"], Mapping)
-    computes_named(kernel, given[name], transform, any_kind=told)
+    told = isinstance(arguments["producers"], Mapping)
+    computes_named(kernel, arguments[name], transform, any_kind=told)
 
 
-def _positive_sizes(kernel: Kernel, transform: str, name: str, given: Mapping[str, Any]) -> None:
+def _positive_sizes(
+    kernel: Kernel, transform: str, name: str, arguments: Mapping[str, Any]
+) -> None:
     """The sizes of each level are 1 or more."""
-    for _, sizes in _levels(given[name]):
+    for _, sizes in _levels(arguments[name]):
         positive(kernel, transform, name, {name: sizes})
 
 
-def _dims_like_sizes(kernel: Kernel, transform: str, name: str, given: Mapping[str, Any]) -> None:
+def _dims_like_sizes(
+    kernel: Kernel, transform: str, name: str, arguments: Mapping[str, Any]
+) -> None:
     """Where producers come with their dims: there are such computes and dims, of the root too, and
     each has as many as there are sizes."""
-    sizes, producers = given["sizes"], given[name]
+    sizes, producers = arguments["sizes"], arguments[name]
     if not isinstance(producers, Mapping):
         return
     if not isinstance(sizes, Mapping):
@@ -45,17 +49,17 @@ def _dims_like_sizes(kernel: Kernel, transform: str, name: str, given: Mapping[s
             why="the next level has other dims",
             cure="give a size for each dim, or name the producers alone",
         )
-    for compute, dims in {**producers, given["root"]: tuple(sizes)}.items():
-        found = computes_named(kernel, compute, transform, any_kind=True)
-        where = headline(found[0][0])
-        if len(found) > 1:
+    for compute, dims in {**producers, arguments["root"]: tuple(sizes)}.items():
+        matching = computes_named(kernel, compute, transform, any_kind=True)
+        where = headline(matching[0][0])
+        if len(matching) > 1:
             raise ScheduleError(
-                f"{transform}: there are {len(found)} computes called '{compute}'",
+                f"{transform}: there are {len(matching)} computes called '{compute}'",
                 where=where,
                 cure="tile them before what partitions the kernel",
             )
         for dim in dims:
-            dim_of(found[0][0], dim, transform)
+            dim_of(matching[0][0], dim, transform)
         if len(dims) != len(sizes) or len(set(dims)) != len(dims) or not dims:
             raise ScheduleError(
                 f"{transform}: '{compute}' has the dims {', '.join(dims) or 'none'}, for "

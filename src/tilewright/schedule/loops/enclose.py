@@ -46,11 +46,11 @@ def enclose(kernel: Kernel, computes: Sequence[str], kind: LoopKind, name: str) 
     def change(stmt: Stmt, _place: Place) -> Stmt | None:
         if not isinstance(stmt, Block):
             return None
-        own = _own_buffers(stmt, computes)
+        buffers = _own_buffers(stmt, computes)
         inside = [
             i
             for i, part in enumerate(stmt.body)
-            if (part.buffer in own if isinstance(part, Allocate) else _holds(part, computes))
+            if (part.buffer in buffers if isinstance(part, Allocate) else _holds(part, computes))
         ]
         direct = any(isinstance(p, Compute) and p.name in computes for p in stmt.body)
         if not direct or not all(holds(stmt, name) for name in computes):
@@ -72,7 +72,7 @@ def enclose(kernel: Kernel, computes: Sequence[str], kind: LoopKind, name: str) 
 def _own_buffers(stmt: Block, computes: Sequence[str]) -> set[Buffer]:
     """The private buffers that nothing but ``computes`` in the block uses."""
     others = [s for s in stmt.body if not isinstance(s, Allocate) and not _holds(s, computes)]
-    used = set[Buffer]().union(*(buffers_in(each) for each in others))
+    used = set[Buffer]().union(*(buffers_in(other) for other in others))
     private = {
         s.buffer for s in stmt.body if isinstance(s, Allocate) and s.buffer.space is Space.PRIVATE
     }

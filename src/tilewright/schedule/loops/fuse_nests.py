@@ -130,9 +130,9 @@ def _refusal(what: str, where: Stmt, why: str, cure: str) -> ScheduleError:
 def _nest(stmt: Stmt) -> _Nest:
     loops: list[list[For]] = [[], []]
     body = stmt
-    for found, kinds in zip(loops, ((LoopKind.GRID,), THREADS), strict=True):
+    for loop, kinds in zip(loops, ((LoopKind.GRID,), THREADS), strict=True):
         while isinstance(body, For) and body.kind in kinds and isinstance(body.extent, Const):
-            found.append(body)
+            loop.append(body)
             body = body.body
     if any(isinstance(s, For) and s.kind in _LAUNCHED for s in walk_stmts(body)):
         raise _refusal(
@@ -217,17 +217,17 @@ def _handed(
     written, touched = buffers_written(first.stmt), buffers_in(first.stmt)
     shared = written & buffers_in(second.stmt) | touched & buffers_written(second.stmt)
     shared -= buffers_allocated(first.stmt) | buffers_allocated(second.stmt)
-    found = [s.buffer for s in before if isinstance(s, Allocate) and s.buffer in shared]
+    buffers = [s.buffer for s in before if isinstance(s, Allocate) and s.buffer in shared]
     outside = set[Buffer]().union(*(buffers_in(s) for s in others))
-    for each in sorted(shared, key=lambda b: b.name):
-        if each not in found or each in outside:
+    for buffer in sorted(shared, key=lambda b: b.name):
+        if buffer not in buffers or buffer in outside:
             raise _refusal(
-                f"'{each.name}' is not only handed from the one nest to the other",
+                f"'{buffer.name}' is not only handed from the one nest to the other",
                 second.stmt,
                 "other workgroups, or what comes behind, may need what stands in it",
                 "let the two share no buffer but one that their block allocates for them",
             )
-    return found
+    return buffers
 
 
 @dataclass(frozen=True)

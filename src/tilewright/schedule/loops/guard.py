@@ -102,9 +102,9 @@ class _Guarding:
                 rest = [part, *_tested_all(conditions, rest)]
                 conditions = None if conditions is None else ()
                 continue
-            new, own = self.visit(part, lanes)
-            common = _common(own, conditions)
-            first = _tested(_less(own, common), new)
+            new, exprs = self.visit(part, lanes)
+            common = _common(exprs, conditions)
+            first = _tested(_less(exprs, common), new)
             rest = _joined(first, _tested_all(_less(conditions, common), rest), first is not new)
             conditions = common
         same = len(rest) == len(stmt.body) and all(map(is_, rest, stmt.body))

@@ -80,15 +80,15 @@ def set_kind(
 def _check_nest(kernel: Kernel, loops: Sequence[str]) -> None:
     """Refuses loops that are not nested directly in one another, or depend on one another."""
     for outer, inner in pairwise(loops):
-        for found, _ in loops_named(kernel, outer, "set_kind"):
-            body = found.body
+        for nest, _ in loops_named(kernel, outer, "set_kind"):
+            body = nest.body
             if not isinstance(body, For) or body.var.name != inner:
                 raise ScheduleError(
                     f"set_kind: '{inner}' is not directly inside '{outer}'",
-                    where=headline(found),
+                    where=headline(nest),
                     cure="reorder first, or choose one of them",
                 )
-            if found.var in variables(body.extent):
+            if nest.var in variables(body.extent):
                 raise ScheduleError(
                     f"set_kind: the extent of '{inner}' depends on '{outer}'",
                     where=headline(body),

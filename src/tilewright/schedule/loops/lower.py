@@ -121,16 +121,16 @@ class _Lowering:
         if self.vector is None or self.lanes == 1:
             return None
         if isinstance(self.vector, str):
-            found = [d for d in compute.dims if d.var.name == self.vector]
-            if not found:
+            dims = [d for d in compute.dims if d.var.name == self.vector]
+            if not dims:
                 return None
-            dim = found[0]
+            dim = dims[0]
         elif compute.name in self.vector:
             # A border of one element has lost its dim.
-            found = [d for d in compute.dims if d.var.name == self.vector[compute.name]]
-            if not found:
+            dims = [d for d in compute.dims if d.var.name == self.vector[compute.name]]
+            if not dims:
                 return None
-            dim = found[0]
+            dim = dims[0]
         else:
             return None
         _check_lanes(compute, dim, place)
@@ -235,11 +235,11 @@ def _check_lanes(compute: Compute, dim: Dim, place: Place) -> None:
 def _tells_apart(compute: Compute, dim: Dim, view: View, place: Place) -> bool:
     """Whether points that differ along ``dim`` alone combine with different elements of ``view``:
     lanes have the other dims in common."""
-    if any(each is dim.var for each in view.index):
+    if any(expr is dim.var for expr in view.index):
         return True
     point = replace(compute, dims=())
-    for each in compute.dims:
-        if each is not dim:
-            place = place.inside(For(each.var, each.extent, point))
-    found = conflict(For(dim.var, dim.extent, point, LoopKind.VECTOR), place)
-    return found is None or found.view.buffer is not view.buffer
+    for other in compute.dims:
+        if other is not dim:
+            place = place.inside(For(other.var, other.extent, point))
+    access = conflict(For(dim.var, dim.extent, point, LoopKind.VECTOR), place)
+    return access is None or access.view.buffer is not view.buffer

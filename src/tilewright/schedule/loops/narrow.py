@@ -60,8 +60,8 @@ def narrow(
         if allocates_of_any_size(stmt):
             return None
         stores = [s for s in walk_stmts(stmt) if isinstance(s, Compute) and s.name == compute]
-        found = {_stored(each, dim) for each in stores}
-        if len(found) != 1 or (one := found.pop()) is None:
+        places = {_stored(store, dim) for store in stores}
+        if len(places) != 1 or (one := places.pop()) is None:
             return None
         length, number = one
         if reads_memory(number) or not {v.name for v in variables(number)} <= place.names:
@@ -83,16 +83,16 @@ def narrow(
 def _stored(compute: Compute, dim: str) -> tuple[int, Expr] | None:
     """How long ``dim`` is, and how many of its first points are stored; None where no mask says
     so."""
-    own = next((d for d in compute.dims if d.var.name == dim), None)
-    if own is None or not isinstance(own.extent, Const) or len(compute.outputs) != 1:
+    split = next((d for d in compute.dims if d.var.name == dim), None)
+    if split is None or not isinstance(split.extent, Const) or len(compute.outputs) != 1:
         return None
     for condition in conjuncts(compute.outputs[0].mask):
         form = difference(condition)
-        if form is None or form.terms.get(own.var) != -1:
+        if form is None or form.terms.get(split.var) != -1:
             continue
-        rest = form.plus(Affine({own.var: 1}), 1)
-        if all(own.var not in variables(atom) for atom in rest.terms):
-            return int(own.extent.value), rest.shifted(1).to_expr()
+        rest = form.plus(Affine({split.var: 1}), 1)
+        if all(split.var not in variables(atom) for atom in rest.terms):
+            return int(split.extent.value), rest.shifted(1).to_expr()
     return None
 
 
@@ -102,28 +102,28 @@ def _tile(
     """The computes in ``stmt`` (of those ``names``, if any) that have such a dim; None where what
     they make at some points may be needed at others, or elsewhere."""
     tile = frozenset(
-        each
-        for each in walk_stmts(stmt)
-        if isinstance(each, Compute)
-        and (names is None or each.name in names)
-        and any(d.var.name == dim and d.extent is const(length) for d in each.dims)
+        part
+        for part in walk_stmts(stmt)
+        if isinstance(part, Compute)
+        and (names is None or part.name in names)
+        and any(d.var.name == dim and d.extent is const(length) for d in part.dims)
     )
     local = buffers_allocated(stmt)
-    made = {view.buffer for each in tile if each.name != compute for view in each.outputs}
-    if not made <= local or any(each.instruction is not None for each in tile):
+    buffers = {view.buffer for part in tile if part.name != compute for view in part.outputs}
+    if not buffers <= local or any(part.instruction is not None for part in tile):
         return None
     places: set[tuple[Buffer, int]] = set()
     for access in accesses(stmt, place):
-        if access.view.buffer not in made:
+        if access.view.buffer not in buffers:
             continue
         if not isinstance(access.stmt, Compute) or access.stmt not in tile:
             return None
-        own = next(d.var for d in access.stmt.dims if d.var.name == dim)
-        where = [n for n, index in enumerate(access.view.index) if own in variables(index)]
-        if len(where) != 1 or access.view.index[where[0]] is not own:
+        var = next(d.var for d in access.stmt.dims if d.var.name == dim)
+        where = [n for n, index in enumerate(access.view.index) if var in variables(index)]
+        if len(where) != 1 or access.view.index[where[0]] is not var:
             return None
         places.add((access.view.buffer, where[0]))
-    return tile if len(places) == len(made) else None
+    return tile if len(places) == len(buffers) else None
 
 
 def _written_out(

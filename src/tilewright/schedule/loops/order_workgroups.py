@@ -86,8 +86,8 @@ def _changed(body: Stmt, name: str, made: Callable[[For], Stmt]) -> Stmt:
 
     changed = rewrite_placed(body, Place(), change)
     if changed is body:
-        found = next(s for s in walk_stmts(body) if isinstance(s, For) and s.var.name == name)
-        raise _refusal(found, f"'{name}' is no loop over workgroups", "run it as GRID first")
+        nest = next(s for s in walk_stmts(body) if isinstance(s, For) and s.var.name == name)
+        raise _refusal(nest, f"'{name}' is no loop over workgroups", "run it as GRID first")
     return changed
 
 
@@ -139,11 +139,11 @@ def _within(
     ``make`` makes of what each of its work-items runs, and of the lets before."""
     *before, last = sequence(stmt)
     # What subgroups run may end with a loop over their lanes.
-    own = within and bool(before)
-    if own or not (isinstance(last, For) and last.kind in _LEVELS):
+    is_inside = within and bool(before)
+    if is_inside or not (isinstance(last, For) and last.kind in _LEVELS):
         return make(lets, sequence(stmt))
-    declared = [each for each in before if isinstance(each, Allocate)]
-    here = [each for each in before if isinstance(each, Let)]
+    declared = [allocate for allocate in before if isinstance(allocate, Allocate)]
+    here = [let for let in before if isinstance(let, Let)]
     if len(declared) + len(here) != len(before):
         raise _refusal(
             last,

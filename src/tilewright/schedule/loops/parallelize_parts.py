@@ -168,14 +168,14 @@ def _work(loop: For, much: int, facts: Facts | None = None) -> int:
 def _outermost(stmt: Stmt) -> list[Stmt]:
     """``stmt``, or what stands in its blocks and conditions."""
     if isinstance(stmt, Block | If):
-        return [each for part in nested(stmt) for each in _outermost(part)]
+        return [inner for part in nested(stmt) for inner in _outermost(part)]
     return [stmt]
 
 
 def _part_on_workers(kernel: Kernel, part: Stmt, workforce: _Workforce) -> Stmt:
     """``part`` of the kernel's top on workers; what a condition of the call's numbers decides
     about, by itself."""
-    scalars = frozenset(each.var for each in kernel.scalars)
+    scalars = frozenset(scalar.var for scalar in kernel.scalars)
     if not isinstance(part, If) or not scalars or not variables(part.condition) <= scalars:
         return _on_workers(replace(kernel, body=part), part, workforce).body
     branches: list[Stmt] = []
@@ -201,7 +201,7 @@ def _is_rest(kernel: Kernel, stmt: Stmt, workforce: _Workforce) -> bool:
 
 def _on_workers(kernel: Kernel, part: Stmt, workforce: _Workforce) -> Kernel:
     """The loops of ``part``, which stands in ``kernel``, from the outermost on."""
-    scalars = frozenset(each.var for each in kernel.scalars)
+    scalars = frozenset(scalar.var for scalar in kernel.scalars)
     names: list[str] = []
     pieces = 1
     stmt = part

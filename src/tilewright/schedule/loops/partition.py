@@ -96,11 +96,11 @@ def partition(
         for i_o_tail in (m + 3) // 4 - select(n <= 768, m // 4, 0): ...
     """
 
-    def change(found: For, place: Place) -> Stmt | None:
-        if found.kind not in _IN_PIECES:
+    def change(nest: For, place: Place) -> Stmt | None:
+        if nest.kind not in _IN_PIECES:
             return None
-        short = _none_is_longer(found, place, longest or {})
-        return _partitioned(found, place, split_borders, short)
+        short = _none_is_longer(nest, place, longest or {})
+        return _partitioned(nest, place, split_borders, short)
 
     return rewrite_loops(kernel, {loop}, change)
 
@@ -140,7 +140,7 @@ def _none_is_longer(loop: For, place: Place, longest: Mapping[str, int]) -> Expr
     dims = [d for s in walk_stmts(loop.body) if isinstance(s, Compute) for d in s.dims]
     for name, most in longest.items():
         extents = dict.fromkeys(dim.extent for dim in dims if dim.var.name == name)
-        if len(extents) != 1 or not all(_is_outside(each, place) for each in extents):
+        if len(extents) != 1 or not all(_is_outside(extent, place) for extent in extents):
             differs = "several lengths in" if extents else "no length in"
             raise ScheduleError(
                 f"partition: '{name}' has {differs} '{loop.var.name}'",
@@ -148,9 +148,9 @@ def _none_is_longer(loop: For, place: Place, longest: Mapping[str, int]) -> Expr
                 why="one that is known before the loop says how it is split",
                 cure="name a dim that is as long in all iterations, and in all computes",
             )
-        conditions += [each <= most for each in extents]
+        conditions += [extent <= most for extent in extents]
     facts = place.facts
-    return all_of(each for each in conditions if facts.prove(each) is not True)
+    return all_of(condition for condition in conditions if facts.prove(condition) is not True)
 
 
 def _partitioned(loop: For, place: Place, split_borders: bool, short: Expr | None) -> Stmt:
@@ -161,7 +161,7 @@ def _partitioned(loop: For, place: Place, split_borders: bool, short: Expr | Non
     low, high = _steady(loop, conditions, extent)
     taken = place.names | bound_names(loop)
     if low >= high and extent > _MOST_COPIES:
-        low, high = _steady(loop, [each for each in conditions if each[2]], extent)
+        low, high = _steady(loop, [condition for condition in conditions if condition[2]], extent)
     elif low >= high and split_borders:
         return block(*_pieces(loop, 0, extent, loop.var.name, split_borders))
     if low >= high or (low, high) == (0, extent):
@@ -179,7 +179,7 @@ def _begun(loop: For, place: Place, short: Expr | None) -> Stmt:
     where ``short`` does not hold, all of it is rest."""
     facts = place.facts
     ends = dict.fromkeys(
-        end for each in _conditions(loop, place) for end in _ends(loop, place, *each)
+        end for condition in _conditions(loop, place) for end in _ends(loop, place, *condition)
     )
     if not ends and short is None:
         return loop

@@ -77,8 +77,8 @@ def _combined(result: Result, views: list[View], new: list[Expr], mask: Masked) 
     old: list[Load] = [load(view.buffer, view.index, mask(view)) for view in places]
     if not isinstance(how, Combiner):
         return [binary(how, old[0], new[0])]
-    known: dict[Var, Expr] = dict(zip((*how.old, *how.new), (*old, *new), strict=True))
-    return [substitute(value, known) for value in how.values]
+    renamed: dict[Var, Expr] = dict(zip((*how.old, *how.new), (*old, *new), strict=True))
+    return [substitute(value, renamed) for value in how.values]
 
 
 def _evaluated(
@@ -86,26 +86,26 @@ def _evaluated(
 ) -> tuple[list[Let], list[tuple[Store, Expr | None]]]:
     """``stores`` of values that have names: what they load is loaded before any of them."""
     lets: list[Let] = []
-    known: dict[Expr, Var] = {}
+    variables_of: dict[Expr, Var] = {}
 
     def named(value: Expr, name: str) -> Expr:
         if not reads_memory(value):
             return value
-        if value not in known:
-            known[value] = var(fresh(name, taken), value.type)
-            taken.add(known[value].name)
-            lets.append(Let(known[value], value))
-        return known[value]
+        if value not in variables_of:
+            variables_of[value] = var(fresh(name, taken), value.type)
+            taken.add(variables_of[value].name)
+            lets.append(Let(variables_of[value], value))
+        return variables_of[value]
 
-    found: list[tuple[Store, Expr | None]] = []
+    result: list[tuple[Store, Expr | None]] = []
     for store, condition in stores:
         name = store.buffer.name
         value = named(store.value, f"{name}_new")
         index = tuple(named(i, f"{name}_place") for i in store.index)
         if condition is not None:
             condition = named(condition, f"{name}_here")
-        found.append((Store(store.buffer, index, value), condition))
-    return lets, found
+        result.append((Store(store.buffer, index, value), condition))
+    return lets, result
 
 
 def _guarded(store: Store, condition: Expr | None) -> Stmt:

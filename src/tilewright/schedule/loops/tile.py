@@ -82,7 +82,7 @@ def tile(
     check_tail("tile", tail)
 
     tiled = rewrite_computes(
-        kernel, {compute}, lambda found, place: tile_compute(found, place, sizes, order)
+        kernel, {compute}, lambda stmt, place: tile_compute(stmt, place, sizes, order)
     )
     return kernel if tiled is kernel else with_tail(tiled, sizes, tail)
 
@@ -129,8 +129,8 @@ def split_dims(
     reserved: Iterable[str] = (),
 ) -> dict[str, Split]:
     """How each dim in ``sizes`` splits, in the order of the loops. Names don't clash."""
-    own = {d.var.name for d in compute.dims} | {o.var.name for o in compute.operands}
-    taken = {*place.names, *own, *reserved}
+    names = {d.var.name for d in compute.dims} | {o.var.name for o in compute.operands}
+    taken = {*place.names, *names, *reserved}
     splits: dict[str, Split] = {}
     for name in in_order(compute, sizes, order, transform):
         dim = dim_of(compute, name, transform)
@@ -237,11 +237,11 @@ def rename_dims(compute: Compute, taken: frozenset[str] | set[str]) -> Compute:
     clashes = [d for d in compute.dims if d.var.name in taken]
     if not clashes:
         return compute
-    own = {d.var.name for d in compute.dims} | {o.var.name for o in compute.operands}
+    names = {d.var.name for d in compute.dims} | {o.var.name for o in compute.operands}
     splits: dict[str, Split] = {}
     for dim in clashes:
-        new = var(fresh(dim.var.name, own | taken))
-        own.add(new.name)
+        new = var(fresh(dim.var.name, names | taken))
+        names.add(new.name)
         splits[dim.var.name] = Split(
             dim.var.name, None, Dim(new, dim.extent, dim.ordered), const(0), new, 1
         )

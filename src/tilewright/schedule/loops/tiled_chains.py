@@ -80,7 +80,7 @@ class TiledChain:
             place = place.inside(For(variable, extent, root))
         tiles: dict[Buffer, tuple[_Side, ...]] = {}
         results: dict[Buffer, tuple[_Side, ...]] = {}
-        if any(each.out.buffer is root.out.buffer for each in group[:-1]):
+        if any(member.out.buffer is root.out.buffer for member in group[:-1]):
             _check_result(root, splits)
             results[root.out.buffer] = _own(root, root.out, splits)
         fused: list[Compute] = []
@@ -166,7 +166,7 @@ def _check_others(stmt: Block, position: int, group: list[Compute], local: set[B
     reads: set[Buffer] = set()
     started = False
     result = group[-1].out.buffer
-    filled = any(each.out.buffer is result for each in group[:-1])
+    filled = any(compute.out.buffer is result for compute in group[:-1])
     for i, part in enumerate(stmt.body):
         if part in group:
             started = True
@@ -193,9 +193,9 @@ def _check_others(stmt: Block, position: int, group: list[Compute], local: set[B
             )
     root = group[-1]
     for compute in group[:-1]:
-        own = [o.view for o in compute.operands if o.view.buffer is result]
-        fills = compute.out.buffer is result and all(each == compute.out for each in own)
-        if own and not fills:
+        views = [o.view for o in compute.operands if o.view.buffer is result]
+        fills = compute.out.buffer is result and all(view == compute.out for view in views)
+        if views and not fills:
             raise _refusal(
                 f"'{compute.name}' reads '{root.out.buffer.name}', which '{root.name}' writes",
                 compute,
@@ -210,12 +210,12 @@ def _pure_dims(compute: Compute, view: View) -> tuple[Dim | None, ...]:
     None stands for a dim of the buffer of size 1, whatever its index is.
     """
     dims = {dim.var: dim for dim in compute.dims}
-    found: list[Dim | None] = []
+    dims_of: list[Dim | None] = []
     for size, index in zip(view.buffer.sizes, view.index, strict=True):
         if isinstance(size, int) and size == 1:
-            found.append(None)
+            dims_of.append(None)
             continue
-        if not isinstance(index, Var) or index not in dims or dims[index] in found:
+        if not isinstance(index, Var) or index not in dims or dims[index] in dims_of:
             raise _refusal(
                 f"'{compute.name}' reaches '{view.buffer.name}' at {to_text(index)}",
                 compute,
@@ -223,7 +223,7 @@ def _pure_dims(compute: Compute, view: View) -> tuple[Dim | None, ...]:
                 "the buffer has to be indexed by a dim of its own",
                 "stage the operand, or leave its producers out of `producers`",
             )
-        found.append(dims[index])
+        dims_of.append(dims[index])
     if view.mask is not None:
         raise _refusal(
             f"'{compute.name}' reaches '{view.buffer.name}' under a mask",
@@ -231,7 +231,7 @@ def _pure_dims(compute: Compute, view: View) -> tuple[Dim | None, ...]:
             "the tile of the producer would depend on it",
             "leave its producers out of `producers`",
         )
-    return tuple(found)
+    return tuple(dims_of)
 
 
 def _whole(dim: Dim, size: int) -> Split:
@@ -241,9 +241,9 @@ def _whole(dim: Dim, size: int) -> Split:
 
 def _check_result(root: Compute, splits: Mapping[str, Split]) -> None:
     """Refuses to fill the result in each iteration of a loop that does not lead along it."""
-    own = {dim.var.name for dim in _pure_dims(root, root.out) if dim is not None}
+    names = {dim.var.name for dim in _pure_dims(root, root.out) if dim is not None}
     for name, split in splits.items():
-        if split.loop is not None and name not in own:
+        if split.loop is not None and name not in names:
             raise _refusal(
                 f"'{root.out.buffer.name}' would be filled again for each tile of '{name}'",
                 root,
@@ -274,8 +274,8 @@ def _note_tile(
     else:
         reached = [o.view for o in tiled.operands if o.view.buffer is buffer]
         sides = _windows(tiled, reached, how)
-    known = tiles.setdefault(buffer, sides)
-    for (one, _), (other, _) in zip(known, sides, strict=True):
+    first = tiles.setdefault(buffer, sides)
+    for (one, _), (other, _) in zip(first, sides, strict=True):
         if one.base is not other.base or one.size != other.size:
             raise _refusal(
                 f"'{buffer.name}' is needed in two different tiles",
@@ -287,9 +287,9 @@ def _note_tile(
 
 def _is_own(compute: Compute, view: View) -> bool:
     """Whether ``compute`` reaches the buffer by dims of its own alone, everywhere."""
-    own = {dim.var for dim in compute.dims}
+    vars_ = {dim.var for dim in compute.dims}
     return view.mask is None and all(
-        size == 1 or (index in own and view.index.count(index) == 1)
+        size == 1 or (index in vars_ and view.index.count(index) == 1)
         for size, index in zip(view.buffer.sizes, view.index, strict=True)
     )
 
@@ -319,7 +319,7 @@ def _windows(tiled: Compute, views: Sequence[View], how: _Tiled) -> tuple[_Side,
     """The tile of a buffer that ``tiled`` reaches at ``views``: of each dim a run that begins where
     loops say, or all of it."""
     loops = {split.loop[0]: name for name, split in how.splits.items() if split.loop is not None}
-    found: list[_Side] = []
+    splits: list[_Side] = []
     accesses = [Access(view, tiled, how.place, False) for view in views]
     for position, size in enumerate(views[0].buffer.sizes):
         indices = [view.index[position] for view in views]
@@ -335,14 +335,14 @@ def _windows(tiled: Compute, views: Sequence[View], how: _Tiled) -> tuple[_Side,
             )
         place = Dim(var("?"), const(size))
         if run is None or run[1] >= size:
-            found.append((_whole(place, size), const(size)))
+            splits.append((_whole(place, size), const(size)))
             continue
         base, length = run
         inner = Dim(place.var, const(length))
         loop = how.splits[along[0]].loop
         window = _Window(along[0], loop, inner, base, base + inner.var, length)
-        found.append((window, const(size)))
-    return tuple(found)
+        splits.append((window, const(size)))
+    return tuple(splits)
 
 
 def _from_output(compute: Compute, sides: tuple[_Side, ...]) -> dict[str, Split]:
@@ -375,9 +375,9 @@ def _inside(
     }
     if not limits:
         return tiled
-    inside = [each for o in compute.operands for each in view_exprs(o.view)]
+    inside = [view_expr for o in compute.operands for view_expr in view_exprs(o.view)]
     inside += [value for result in compute.results for value in result.values]
-    if any(reads_memory(each) and variables(each) & limits.keys() for each in inside):
+    if any(reads_memory(expr) and variables(expr) & limits.keys() for expr in inside):
         raise _refusal(
             f"'{compute.name}' loads what no operand is",
             compute,
@@ -391,8 +391,8 @@ def _inside(
         if before.view.buffer in local:
             operands.append(after)
             continue
-        own = [limits[v] for v in limits if any(v in variables(i) for i in before.view.index)]
-        tests = [test for value, end in own for test in (value >= 0, value < end)]
+        bounded = [limits[v] for v in limits if any(v in variables(i) for i in before.view.index)]
+        tests = [test for value, end in bounded for test in (value >= 0, value < end)]
         masks = [] if after.view.mask is None else [after.view.mask]
         mask = all_of([*masks, *tests])
         operands.append(replace(after, view=replace(after.view, mask=mask)))
@@ -402,15 +402,15 @@ def _inside(
 def _on_local(tiled: Compute, tiles: Mapping[Buffer, tuple[_Side, ...]]) -> Compute:
     """``tiled`` with the views of tiles indexed from where these begin."""
 
-    def view(each: View) -> View:
-        sides = tiles.get(each.buffer)
+    def view(old: View) -> View:
+        sides = tiles.get(old.buffer)
         if sides is None:
-            return each
+            return old
         index = [
             const(0) if side is _UNIT else (affine(at) - affine(side.base)).to_expr()
-            for at, (side, _) in zip(each.index, sides, strict=True)
+            for at, (side, _) in zip(old.index, sides, strict=True)
         ]
-        return View(each.buffer, tuple(index), each.mask)
+        return View(old.buffer, tuple(index), old.mask)
 
     operands = tuple(Operand(o.var, view(o.view)) for o in tiled.operands)
     return replace(tiled, operands=operands).with_result(view(tiled.out))

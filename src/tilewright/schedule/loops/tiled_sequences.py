@@ -30,7 +30,7 @@ from tilewright.schedule.records.transform import give
 
 def _computes(stmt: Stmt) -> list[Compute]:
     """The computes in ``stmt``, in order."""
-    return [each for each in walk_stmts(stmt) if isinstance(each, Compute)]
+    return [compute for compute in walk_stmts(stmt) if isinstance(compute, Compute)]
 
 
 def _refusal(what: str, where: str, cure: str, why: str | None = None) -> ScheduleError:
@@ -65,7 +65,7 @@ class TiledSequence:
     def _on_block(self, stmt: Block, place: Place, names: frozenset[str]) -> Stmt:
         at = self._positions(stmt)
         first, last = at[0], at[-1]
-        computes = [each for n in at for each in _computes(stmt.body[n])]
+        computes = [compute for n in at for compute in _computes(stmt.body[n])]
         levels = self._levels(computes, place, names)
 
         def on_its_tile(part: Stmt) -> Stmt:
@@ -100,10 +100,10 @@ class TiledSequence:
         """Where the computes, or conditions of theirs alone, stand in the block; refuses where
         others stand between."""
         at = [n for n, part in enumerate(stmt.body) if self._is_shared(part)]
-        found = {each.name for n in at for each in _computes(stmt.body[n])}
-        if len(found) != len(self.dims):
+        names = {compute.name for n in at for compute in _computes(stmt.body[n])}
+        if len(names) != len(self.dims):
             raise _refusal(
-                f"'{next(n for n in self.dims if n not in found)}' stands in another block",
+                f"'{next(n for n in self.dims if n not in names)}' stands in another block",
                 headline(stmt.body[at[0]]),
                 "name computes of one block",
             )
@@ -119,9 +119,11 @@ class TiledSequence:
 
     def _is_shared(self, part: Stmt) -> bool:
         """Whether it is a compute that shares the loops, or a condition under which such are."""
-        own = all(isinstance(s, Compute | If | Block) for s in walk_stmts(part))
-        found = _computes(part)
-        return own and bool(found) and all(each.name in self.dims for each in found)
+        are_plain = all(isinstance(s, Compute | If | Block) for s in walk_stmts(part))
+        computes = _computes(part)
+        return (
+            are_plain and bool(computes) and all(compute.name in self.dims for compute in computes)
+        )
 
     def _levels(
         self, computes: Sequence[Compute], place: Place, loops: frozenset[str]
@@ -175,7 +177,7 @@ class TiledSequence:
         others = (s for s in stmt.body if not isinstance(s, Allocate) and not self._is_shared(s))
         if any(buffer in buffers_in(s) for s in others):
             return None
-        found = [a for c in computes for a in accesses(c, Place()) if a.view.buffer is buffer]
+        touching = [a for c in computes for a in accesses(c, Place()) if a.view.buffer is buffer]
         names = [""] * buffer.rank
         for name, split in levels.items():
             if split.loop is None:
@@ -184,11 +186,11 @@ class TiledSequence:
                 (
                     p
                     for p in range(buffer.rank)
-                    if not names[p] and all(self._is_at(access, p, name) for access in found)
+                    if not names[p] and all(self._is_at(access, p, name) for access in touching)
                 ),
                 None,
             )
-            if position is None or not found:
+            if position is None or not touching:
                 return None
             names[position] = name
         if not any(names):
@@ -218,13 +220,13 @@ def _check(nest: Stmt, place: Place) -> None:
     """Refuses loops whose iterations are not independent."""
     here = place
     while isinstance(nest, For):
-        found = conflict(nest, here)
-        if found is not None:
+        access = conflict(nest, here)
+        if access is not None:
             raise _refusal(
                 f"iterations of '{nest.var.name}' depend on each other",
-                headline(found.stmt),
+                headline(access.stmt),
                 "name the dims by which all computes reach what they hand on",
-                conflict_text(found, nest.var),
+                conflict_text(access, nest.var),
             )
         here, nest = here.inside(nest), nest.body
         if not any(isinstance(s, For) for s in walk_stmts(nest)):

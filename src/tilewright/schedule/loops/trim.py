@@ -54,7 +54,7 @@ def trim(kernel: Kernel, loop: str, by: Collection[str] | None = None) -> Kernel
     so that loops stay directly in one another.
     """
     taken = taken_names(kernel)
-    return rewrite_loops(kernel, {loop}, lambda found, place: _trimmed(found, place, taken, by))
+    return rewrite_loops(kernel, {loop}, lambda nest, place: _trimmed(nest, place, taken, by))
 
 
 def _trimmed(loop: For, place: Place, taken: frozenset[str], by: Collection[str] | None) -> Stmt:
@@ -85,10 +85,10 @@ def _trimmed(loop: For, place: Place, taken: frozenset[str], by: Collection[str]
 
 def _computes(loop: For) -> list[Compute]:
     """All that the loop does; refuses other statements."""
-    found: list[Compute] = []
+    computes: list[Compute] = []
     for stmt in walk_stmts(loop.body):
         if isinstance(stmt, Compute):
-            found.append(stmt)
+            computes.append(stmt)
         elif not isinstance(stmt, Block | For):
             raise ScheduleError(
                 f"trim: the loop '{loop.var.name}' does more than to reduce",
@@ -96,14 +96,14 @@ def _computes(loop: For) -> list[Compute]:
                 why="iterations may only be left out if nothing else happens in them",
                 cure="move this statement out of the loop, or trim earlier",
             )
-    if not found or any(c.combiner is None for c in found):
+    if not computes or any(c.combiner is None for c in computes):
         raise ScheduleError(
             f"trim: the loop '{loop.var.name}' does not reduce",
             where=headline(loop),
             why="only a term that is combined with others can be neutral",
             cure="choose a loop around a reduction",
         )
-    return found
+    return computes
 
 
 def _conditions(
@@ -111,11 +111,11 @@ def _conditions(
 ) -> list[Expr]:
     """The conditions without which the compute's term is neutral, and that the loop decides, or
     those variables ``by`` do for all of it."""
-    found = list(dict.fromkeys(needed(compute)))
+    exprs = list(dict.fromkeys(needed(compute)))
     if by is None:
-        return [c for c in found if _decides(c, variable, inner)]
+        return [c for c in exprs if _decides(c, variable, inner)]
     outer = {*by} - inner
-    return [c for c in found if _is_about(c, outer) or _decides(c, variable, inner, outer)]
+    return [c for c in exprs if _is_about(c, outer) or _decides(c, variable, inner, outer)]
 
 
 def _is_about(condition: Expr, names: Collection[str]) -> bool:

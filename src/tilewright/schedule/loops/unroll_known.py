@@ -47,12 +47,12 @@ def unroll_known(
 
 def _depends(compute: Compute, variable: Var, positions: Collection[str]) -> bool:
     """Whether a mask over the compute's own dims, or a division, depends on ``variable``."""
-    own = {dim.var for dim in compute.dims}
+    vars_ = {dim.var for dim in compute.dims}
     for operand in compute.operands:
         mask = operand.view.mask
         for condition in conjuncts(mask):
             used = variables(condition)
-            if variable in used and own & used:
+            if variable in used and vars_ & used:
                 return True
         for expr in (*operand.view.index, *conjuncts(mask)):
             for node in walk(expr):

@@ -51,22 +51,22 @@ def unroll_lengths(kernel: Kernel, compute: str, dim: str, longest: int) -> Kern
 
 def _lengths(stmt: Stmt, place: Place, compute: str, dim: str) -> list[Expr]:
     """The extents that are no numbers of ``dim`` in the computes of that name."""
-    found = [
-        each.extent
+    exprs = [
+        other.extent
         for inner, _ in walk_placed(stmt, place)
         if isinstance(inner, Compute) and inner.name == compute
-        for each in inner.dims
-        if each.var.name == dim and not isinstance(each.extent, Const)
+        for other in inner.dims
+        if other.var.name == dim and not isinstance(other.extent, Const)
     ]
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(exprs))
 
 
 def _written_out(stmt: Stmt, length: Expr, low: int, high: int) -> Stmt:
     """``stmt`` for each ``length`` from ``low`` to ``high``."""
     result: Stmt | None = None
     for number in reversed(range(low, high + 1)):
-        own = rewrite_exprs(stmt, partial(_with, length, const(number)))
-        result = own if result is None else If(length == const(number), own, result)
+        specialized = rewrite_exprs(stmt, partial(_with, length, const(number)))
+        result = specialized if result is None else If(length == const(number), specialized, result)
     assert result is not None
     return result
 

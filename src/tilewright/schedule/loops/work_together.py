@@ -31,10 +31,10 @@ _BARRIER = Call("barrier", ())
 
 
 def _computes(
-    kernel: Kernel, transform: str, name: str, given: Mapping[str, Mapping[str, str]]
+    kernel: Kernel, transform: str, name: str, arguments: Mapping[str, Mapping[str, str]]
 ) -> None:
     """There are such computes."""
-    a_compute(kernel, transform, name, {name: tuple(given[name])})
+    a_compute(kernel, transform, name, {name: tuple(arguments[name])})
 
 
 @transform
@@ -128,10 +128,10 @@ class _Together:
             loads = (x for r in compute.results for value in r.values for x in loads_in(value))
             if compute.name not in self.dims or any(x.buffer is buffer for x in loads):
                 return False
-            own = dim_of(compute, self.dims[compute.name], "work_together").var
+            variable = dim_of(compute, self.dims[compute.name], "work_together").var
             for view in views_of(compute):
                 if view.buffer is buffer:
-                    places &= {n for n, index in enumerate(view.index) if index is own}
+                    places &= {n for n, index in enumerate(view.index) if index is variable}
         return bool(places)
 
     def _on_items(self, compute: Compute, place: Place) -> Stmt:
@@ -163,18 +163,18 @@ class _Together:
 
 def _at(compute: Compute, dim: Dim, value: Expr) -> Stmt:
     """``compute`` where ``dim``, which is no dim of it any more, is ``value``."""
-    return map_exprs(compute, lambda each: substitute(each, {dim.var: value}))
+    return map_exprs(compute, lambda expr: substitute(expr, {dim.var: value}))
 
 
 def _check_apart(loop: For, place: Place) -> None:
     """Refuses where two iterations touch an element that one of them writes."""
-    found = conflict(loop, place) if loop.extent is not const(1) else None
-    if found is not None:
+    access = conflict(loop, place) if loop.extent is not const(1) else None
+    if access is not None:
         raise _refusal(
             f"points of '{loop.var.name}' depend on each other",
-            found.stmt,
+            access.stmt,
             "choose a dim of the results, or leave the compute to one work-item",
-            conflict_text(found, loop.var),
+            conflict_text(access, loop.var),
         )
 
 

@@ -58,15 +58,15 @@ def hold(
     """
     fragment = _fragment(instruction, operand)
     uses = [view for stmt, _ in computes_named(kernel, compute, "hold") for view in views_of(stmt)]
-    found = {v.buffer: v for v in uses if v.buffer.name == name}
-    if not found:
+    views_of_buffer = {v.buffer: v for v in uses if v.buffer.name == name}
+    if not views_of_buffer:
         raise ScheduleError(
             f"hold: '{compute}' uses no buffer '{name}'",
             where=f"kernel {kernel.name}",
             cure="choose one of " + ", ".join(sorted({v.buffer.name for v in uses})),
         )
     body = kernel.body
-    for old, view in found.items():
+    for old, view in views_of_buffer.items():
         layout = _layout(view, fragment, dims)
         copies = () if fragment.copies is None else (fragment.copies.count,)
         new = Buffer(name, old.dtype, (*old.shape, *copies), layout, old.space)
@@ -102,9 +102,9 @@ def _with_copies(
         if not isinstance(stmt, Compute) or all(v.buffer is not buffer for v in views_of(stmt)):
             return stmt
         if stmt.out.buffer is buffer and stmt.combiner is None:
-            made = var(fresh("copy", {d.var.name for d in stmt.dims}))
-            out = replace(stmt.out, index=(*stmt.out.index, made))
-            return replace(stmt, dims=(*stmt.dims, Dim(made, const(copies.count)))).with_result(out)
+            lane = var(fresh("copy", {d.var.name for d in stmt.dims}))
+            out = replace(stmt.out, index=(*stmt.out.index, lane))
+            return replace(stmt, dims=(*stmt.dims, Dim(lane, const(copies.count)))).with_result(out)
         chosen = next((d.var for d in stmt.dims if d.var.name == dims.get(copies.dim)), None)
         if stmt.name != name or stmt.out.buffer is buffer or chosen is None:
             raise ScheduleError(
@@ -194,7 +194,7 @@ class _Spread:
         taken = place.names | {d.var.name for d in self.compute.dims}
         values: dict[Var, Expr] = {dim.var: const(0) for dim in dims.values()}
         inner = dict.fromkeys(dims, 1)
-        own: list[tuple[int, Dim]] = []
+        block_dims: list[tuple[int, Dim]] = []
         for block in self._blocks(buffer, dims, held):
             dim = dims[block.dim]
             if block.stride >= held:
@@ -203,14 +203,14 @@ class _Spread:
                 part = var(fresh(f"{dim.var.name}_r", taken))
                 taken |= {part.name}
                 digit = part
-                own.append((block.stride, Dim(part, const(block.size))))
+                block_dims.append((block.stride, Dim(part, const(block.size))))
             values[dim.var] = values[dim.var] + digit * inner[block.dim]
             inner[block.dim] *= block.size
-        own.sort(key=lambda pair: -pair[0])
+        block_dims.sort(key=lambda pair: -pair[0])
         moved = map_exprs(replace(self.compute, dims=()), lambda e: substitute(e, values))
         assert isinstance(moved, Compute)
         kept = [d for d in self.compute.dims if d.var not in values]
-        return replace(moved, dims=(*kept, *(dim for _, dim in own)))
+        return replace(moved, dims=(*kept, *(dim for _, dim in block_dims)))
 
     def _blocks(self, buffer: Buffer, dims: Mapping[int, Dim], held: int) -> Iterator[LayoutBlock]:
         """The blocks of the buffer's layout, innermost first, as much of each as the compute goes
@@ -245,12 +245,12 @@ class _Spread:
         ]
         if not held:
             raise self._refusal("no operand is in registers", "choose a compute on a fragment")
-        found = [(view.buffer, self._along(view, place)) for view in held]
-        if any(self._shares(*each) != self._shares(*found[0]) for each in found):
+        lying = [(view.buffer, self._along(view, place)) for view in held]
+        if any(self._shares(*pair) != self._shares(*lying[0]) for pair in lying):
             raise self._refusal(
                 "its operands lie in registers in different ways", "hold them in one layout"
             )
-        return found[0]
+        return lying[0]
 
     def _shares(self, buffer: Buffer, dims: Mapping[int, Dim]) -> dict[Var, list[tuple[int, int]]]:
         """What each dim of the compute is made of, innermost first: sizes, and the steps of the

@@ -64,14 +64,14 @@ def inline(kernel: Kernel, compute: str) -> Kernel:
     each element of its buffer once; nothing changes what it reads before they do. The buffer may be
     allocated further out.
     """
-    found = computes_named(kernel, compute, "inline")
-    if len(found) > 1:
+    matching = computes_named(kernel, compute, "inline")
+    if len(matching) > 1:
         raise _refusal(
-            f"there are {len(found)} computes called '{compute}'",
-            found[0][0],
+            f"there are {len(matching)} computes called '{compute}'",
+            matching[0][0],
             cure="inline before what partitions the kernel",
         )
-    inlining = _Inlining.of(found[0][0], kernel.body)
+    inlining = _Inlining.of(matching[0][0], kernel.body)
     body = rewrite_placed(kernel.body, Place(), inlining.on_stmt)
     held = inlining.compute.out.buffer
     return replace(kernel, body=rewrite_stmts(body, lambda stmt: _without(stmt, held)))
@@ -122,7 +122,7 @@ class _Inlining:
                 "inline what goes into a buffer of the kernel's own",
                 "others may read it",
             )
-        uses = sum(each.view.buffer is held for each in accesses(body, Place()))
+        uses = sum(access.view.buffer is held for access in accesses(body, Place()))
         return _Inlining(compute, _digits(compute), uses)
 
     def on_stmt(self, stmt: Stmt, place: Place) -> Stmt | None:
@@ -155,17 +155,17 @@ class _Inlining:
         """Refuses where others than computes use the buffer, or something writes what is read."""
         held = self.compute.out.buffer
         sources = {o.view.buffer for o in self.compute.operands}
-        found = [a for s in after for a in accesses(s, place) if a.view.buffer is held]
-        if not found:
+        touching = [a for s in after for a in accesses(s, place) if a.view.buffer is held]
+        if not touching:
             self._unread()
-        if len(found) + 1 < self.uses:
+        if len(touching) + 1 < self.uses:
             raise _refusal(
                 f"'{held.name}' is used outside of the block of '{self.compute.name}'",
                 self.compute,
                 "inline what is read in the same block",
                 "what is there later may be read",
             )
-        for access in found:
+        for access in touching:
             reader = access.stmt
             is_operand = isinstance(reader, Compute) and any(
                 o.view is access.view for o in reader.operands
@@ -210,12 +210,12 @@ class _Inlining:
                 operands.append(operand)
                 continue
             taken -= {operand.var.name}
-            own, values[operand.var] = self._value(reader, operand.view, taken)
-            operands += own
-            taken |= {o.var.name for o in own}
+            read, values[operand.var] = self._value(reader, operand.view, taken)
+            operands += read
+            taken |= {o.var.name for o in read}
         results = tuple(
-            replace(each, values=tuple(substitute(value, values) for value in each.values))
-            for each in reader.results
+            replace(result, values=tuple(substitute(value, values) for value in result.values))
+            for result in reader.results
         )
         return replace(reader, operands=tuple(operands), results=results)
 
@@ -223,18 +223,18 @@ class _Inlining:
         """What the compute gives at ``view``: the operands that it takes there, and its value."""
         at = dict(self._points(view))
         names = set(taken)
-        own: list[Operand] = []
+        operands: list[Operand] = []
         values: dict[Var, Expr] = dict(at)
         for operand in self.compute.operands:
             moved = map_view(operand.view, lambda expr: substitute(expr, at))
             moved = replace(moved, mask=all_of((*conjuncts(view.mask), *conjuncts(moved.mask))))
             new = variable(fresh(operand.var.name, names), operand.var.type)
             names.add(new.name)
-            own.append(Operand(new, moved))
+            operands.append(Operand(new, moved))
             values[operand.var] = new
         value = substitute(self.compute.body, values)
         if view.mask is None:
-            return own, value
+            return operands, value
         if any(map(_divides, walk(self.compute.body))):
             raise _refusal(
                 f"'{self.compute.name}' divides, and '{reader.name}' reads under a mask",
@@ -243,8 +243,8 @@ class _Inlining:
                 "where the mask hides the divisor, that would be 0",
             )
         if self._zero_of_zeros():
-            return own, value
-        return own, select(view.mask, value, const(0, value.type))
+            return operands, value
+        return operands, select(view.mask, value, const(0, value.type))
 
     def _points(self, view: View) -> Iterator[tuple[Var, Expr]]:
         """Of each dim of the compute, where it is at the element at ``view``."""
@@ -276,24 +276,24 @@ def _digits(compute: Compute) -> tuple[tuple[Var, ...], ...]:
     """The dims of which each index of the result has the digits, the most significant first;
     refuses where not each element is given once."""
     extents = {d.var: d.extent for d in compute.dims}
-    found: list[tuple[Var, ...]] = []
+    varses: list[tuple[Var, ...]] = []
     for index, size in zip(compute.out.index, compute.out.buffer.sizes, strict=True):
         form = affine(index)
-        own = sorted(
+        vars_ = sorted(
             (a for a in form.terms if isinstance(a, Var)), key=lambda a: -abs(form.terms[a])
         )
         whole = 1
-        right = form.constant == 0 and len(own) == len(form.terms)
-        for dim in reversed(own):
+        right = form.constant == 0 and len(vars_) == len(form.terms)
+        for dim in reversed(vars_):
             extent = extents.pop(dim, None)
             right = right and isinstance(extent, Const) and form.terms[dim] == whole
             whole *= int(extent.value) if isinstance(extent, Const) else 0
         if not right or as_expr(size) is not const(whole):
             raise _not_each(compute, index)
-        found.append(tuple(own))
+        varses.append(tuple(vars_))
     if extents or compute.out.mask is not None:
         raise _not_each(compute, *compute.out.index)
-    return tuple(found)
+    return tuple(varses)
 
 
 def _not_each(compute: Compute, *index: Expr) -> ScheduleError:

@@ -64,9 +64,9 @@ def precompute(
     give("values", "compute", name)
     give("buffer", "buffer", name)
 
-    def change(found: Compute, place: Place) -> Stmt:
-        apart = _Apart(found, operand, tuple(order), cast, name)
-        return apart.stmts(space, place.facts_with(found.dims))
+    def change(stmt: Compute, place: Place) -> Stmt:
+        apart = _Apart(stmt, operand, tuple(order), cast, name)
+        return apart.stmts(space, place.facts_with(stmt.dims))
 
     return rewrite_computes(kernel, {compute}, change)
 
@@ -89,12 +89,12 @@ class _Apart:
     def operand(self) -> Operand:
         """The operand; refuses a value that is not made of operands."""
         compute = self.compute
-        known = {each.var.name: each for each in compute.operands}
-        if self.name not in known:
+        by_name = {other.var.name: other for other in compute.operands}
+        if self.name not in by_name:
             raise self._refusal(
                 f"there is no operand '{self.name}'",
                 "values are made of operands",
-                "choose one of " + ", ".join(known),
+                "choose one of " + ", ".join(by_name),
             )
         if compute.instruction or reads_memory(compute.body):
             raise self._refusal(
@@ -102,7 +102,7 @@ class _Apart:
                 "its value is no expression of operands",
                 "set apart before it is tensorized, and name what is loaded as operands",
             )
-        return known[self.name]
+        return by_name[self.name]
 
     @cached_property
     def part(self) -> Expr:
@@ -117,30 +117,30 @@ class _Apart:
         return parts.pop()
 
     def _parts(self, expr: Expr) -> Iterator[Expr]:
-        used = variables(expr) & {each.var for each in self.compute.operands}
+        used = variables(expr) & {operand.var for operand in self.compute.operands}
         if self.operand.var not in used:
             return
         if used == {self.operand.var}:
             yield expr
         else:
-            for each in children(expr):
-                yield from self._parts(each)
+            for child in children(expr):
+                yield from self._parts(child)
 
     @cached_property
     def dims(self) -> tuple[Dim, ...]:
         """The dims that the part varies with, in the order in which it is kept."""
         varying = variables(self.part) | view_variables(self.operand.view)
-        own = {each.var.name: each for each in self.compute.dims if each.var in varying}
-        if self.order and sorted(self.order) != sorted(own):
+        by_name = {dim.var.name: dim for dim in self.compute.dims if dim.var in varying}
+        if self.order and sorted(self.order) != sorted(by_name):
             for name in self.order:
                 dim_of(self.compute, name, "precompute")
             raise self._refusal(
                 f"the order {list(self.order)} has not each dim of '{self.name}' once",
                 "each is a dim of its buffer",
-                "name " + ", ".join(own),
+                "name " + ", ".join(by_name),
             )
-        dims = tuple(own[name] for name in self.order or own)
-        if any(not isinstance(each.extent, Const) for each in dims):
+        dims = tuple(by_name[name] for name in self.order or by_name)
+        if any(not isinstance(dim.extent, Const) for dim in dims):
             raise self._refusal(
                 "the extents are not constant",
                 "the values are kept in a buffer, as long as their dims",
@@ -152,10 +152,10 @@ class _Apart:
         """Refuses a type that has not all digits of the values."""
         if self.cast is None or self.cast is self.part.type:
             return
-        made = self.part
-        while isinstance(made, Cast) and made.type.is_float:
-            made = made.a
-        if not self._has_digits(made, self.cast, facts):
+        expr = self.part
+        while isinstance(expr, Cast) and expr.type.is_float:
+            expr = expr.a
+        if not self._has_digits(expr, self.cast, facts):
             raise self._refusal(
                 f"{to_text(self.part)} is not known to be a number of {self.cast.name}",
                 f"only of integers it is known, as far as {self.cast.name} has their digits",
@@ -163,28 +163,29 @@ class _Apart:
             )
 
     @staticmethod
-    def _has_digits(made: Expr, type: DType, facts: Facts) -> bool:
-        """Whether ``made`` is an integer all of whose values are numbers of ``type``."""
-        if not made.type.is_integer or not type.is_float:
+    def _has_digits(expr: Expr, type: DType, facts: Facts) -> bool:
+        """Whether ``expr`` is an integer all of whose values are numbers of ``type``."""
+        if not expr.type.is_integer or not type.is_float:
             return False
-        if made.type.bits <= type.digits:
+        if expr.type.bits <= type.digits:
             return True
         last = 1 << type.digits
-        least = const(-last if made.type.kind == "int" else 0, made.type)
-        return facts.holds((least <= made) & (made <= const(last, made.type)))
+        least = const(-last if expr.type.kind == "int" else 0, expr.type)
+        return facts.holds((least <= expr) & (expr <= const(last, expr.type)))
 
     def stmts(self, space: Space, facts: Facts) -> Stmt:
         """What takes the place of the compute."""
         self.check_cast(facts)
         type = self.cast or self.part.type
         kept = buffer(self.buffer, type, tuple(map(size_of, self.dims)) or (1,), space=space)
-        view = View(kept, tuple(each.var for each in self.dims) or (const(0),))
+        view = View(kept, tuple(dim.var for dim in self.dims) or (const(0),))
         value = cast(type, self.part)
         front = Compute.single(self.buffer, self.dims, view, (self.operand,), value)
         new = var(self.name, type)
         back = cast(self.part.type, new)
         operands = tuple(
-            Operand(new, view) if each is self.operand else each for each in self.compute.operands
+            Operand(new, view) if operand is self.operand else operand
+            for operand in self.compute.operands
         )
         body = rewrite(self.compute.body, lambda expr: back if expr is self.part else expr)
         rest = replace(self.compute, operands=operands).with_result(body=body)

@@ -77,11 +77,11 @@ def tensorize(
             fence_async()
             barrier()
     """
-    found = [stmt for stmt, _ in computes_named(kernel, compute, "tensorize")]
-    for stmt in found:
+    computes = [stmt for stmt, _ in computes_named(kernel, compute, "tensorize")]
+    for stmt in computes:
         _check_dims(stmt, instruction, dims)
     # A border of one element has lost its dim: it stays as it is, unless all pieces lack it.
-    whole = [s for s in found if set(dims.values()) <= {d.var.name for d in s.dims}] or found
+    whole = [s for s in computes if set(dims.values()) <= {d.var.name for d in s.dims}] or computes
     started = [s for s in whole if instruction.asynchronous and s.completion is None]
 
     def change(stmt: Stmt, place: Place) -> Stmt | None:
@@ -157,10 +157,10 @@ def _tensorized(
     kept = index_variables(compute.out)
     for role_dim, name in dims.items():
         _check_reduction(compute, place, instruction, role_dim, name, kept)
-    own = {name: instruction.sizes[d] for d, name in dims.items()}
-    sizes = {d.var.name: own.get(d.var.name, 1) for d in compute.dims}
+    unit_sizes = {name: instruction.sizes[d] for d, name in dims.items()}
+    sizes = {d.var.name: unit_sizes.get(d.var.name, 1) for d in compute.dims}
     splits = split_dims(
-        compute, place, sizes, order or _default_order(compute, own, kept), "tensorize"
+        compute, place, sizes, order or _default_order(compute, unit_sizes, kept), "tensorize"
     )
     small = replace(on_tile(compute, splits), instruction=instruction.name)
     if instruction.lanes > 1:
@@ -194,11 +194,13 @@ def _in_its_order(compute: Compute, instruction: Instruction, dims: Mapping[str,
     return replace(compute, dims=ordered)
 
 
-def _default_order(compute: Compute, own: Mapping[str, int], kept: frozenset[Var]) -> list[str]:
+def _default_order(
+    compute: Compute, unit_sizes: Mapping[str, int], kept: frozenset[Var]
+) -> list[str]:
     names = [d.var.name for d in compute.dims]
     reduced = [d.var.name for d in compute.dims if d.var not in kept]
-    rows = [n for n in names if n not in reduced and n not in own]
-    inner = [n for n in names if n not in reduced and n in own]
+    rows = [n for n in names if n not in reduced and n not in unit_sizes]
+    inner = [n for n in names if n not in reduced and n in unit_sizes]
     return reduced + rows + inner
 
 
@@ -280,16 +282,16 @@ class _Forms:
         """
         self._refuse_if(self.wrong(self.instruction.out, self.compute.out), self.compute.out)
         operands = {o.var: o for o in self.compute.operands}
-        given = tuple(operands[v] for v in bound)
-        for order in permutations(given):
+        bound_operands = tuple(operands[v] for v in bound)
+        for order in permutations(bound_operands):
             pairs = list(zip(self.instruction.operands, order, strict=True))
             if any(role.dtype is not o.var.type for role, o in pairs):
                 continue
             if all(self.wrong(role, o.view) is None for role, o in pairs):
                 return order
-        for role, operand in zip(self.instruction.operands, given, strict=True):
+        for role, operand in zip(self.instruction.operands, bound_operands, strict=True):
             self._refuse_if(self.wrong(role, operand.view), operand.view)
-        return given
+        return bound_operands
 
     def _refuse_if(self, wrong: str | None, view: View) -> None:
         if wrong is not None:
@@ -310,8 +312,8 @@ class _Forms:
         if role.rows:
             return self._wrong_rows(role, view)
         offset = simplify(view.buffer.layout.offset_of(view.index), self.facts)
-        for name, own in self.dims.items():
-            dim = next((d for d in self.compute.dims if d.var.name == own), None)
+        for name, name_here in self.dims.items():
+            dim = next((d for d in self.compute.dims if d.var.name == name_here), None)
             if dim is None:
                 continue
             if role.aligned and not self._aligned(role, name, offset, dim.var):
@@ -324,7 +326,7 @@ class _Forms:
                 return reason
             reduced = name in self.instruction.reduced
             if reduced and view.mask is not None and dim.var in variables(view.mask):
-                return f"its mask {to_text(view.mask)} depends on the reduced '{own}'"
+                return f"its mask {to_text(view.mask)} depends on the reduced '{name_here}'"
         return None
 
     def _wrong_rows(self, role: OperandForm, view: View) -> str | None:
@@ -333,9 +335,9 @@ class _Forms:
             return f"it is masked by {to_text(view.mask)}"
         by_name = {d.var.name: d.var for d in self.compute.dims}
         dims = {
-            name: (by_name[own], self.instruction.sizes[name])
-            for name, own in self.dims.items()
-            if own in by_name
+            name: (by_name[dim], self.instruction.sizes[name])
+            for name, dim in self.dims.items()
+            if dim in by_name
         }
         across = {rows.along for rows in role.rows} | {rows.across for rows in role.rows}
         used = index_variables(view)
@@ -345,10 +347,10 @@ class _Forms:
         same = [r for r in role.rows if r.swizzle == view.buffer.layout.swizzle]
         reasons: list[str] = []
         for rows in same or role.rows:
-            found = place_rows(rows, view, dims, self.facts)
-            if not isinstance(found, str):
+            placement = place_rows(rows, view, dims, self.facts)
+            if not isinstance(placement, str):
                 return None
-            reasons.append(found)
+            reasons.append(placement)
         return "; or ".join(dict.fromkeys(reasons))
 
     def _aligned(self, role: OperandForm, name: str, offset: Expr, dim: Var) -> bool:
@@ -356,8 +358,8 @@ class _Forms:
         if role.steps[-1].dim != name:
             return True
         starts = range(0, self.instruction.sizes[name], role.aligned)
-        found = (simplify(substitute(offset, {dim: const(i)}), self.facts) for i in starts)
-        return all(self.facts.divisible(start, role.aligned) for start in found)
+        generator = (simplify(substitute(offset, {dim: const(i)}), self.facts) for i in starts)
+        return all(self.facts.divisible(start, role.aligned) for start in generator)
 
     def _wrong_along(
         self, expected: Sequence[int | None], offset: Expr, dim: Var, *, free: bool

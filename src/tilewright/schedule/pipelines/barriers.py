@@ -27,7 +27,7 @@ def parts_between(body: Sequence[Stmt]) -> tuple[Sequence[Stmt], Sequence[Stmt]]
 
 def used_elsewhere(kernel: Kernel, loop: For, buffers: Collection[Buffer]) -> Iterator[Access]:
     """The accesses to ``buffers`` outside of ``loop``."""
-    own = {id(stmt) for stmt in walk_stmts(loop)}
+    ids = {id(stmt) for stmt in walk_stmts(loop)}
     for access in accesses(kernel.body, Place()):
-        if access.view.buffer in buffers and id(access.stmt) not in own:
+        if access.view.buffer in buffers and id(access.stmt) not in ids:
             yield access

@@ -101,7 +101,7 @@ class _Multicast:
                 "name a cluster loop of constant extent",
             )
         loops = (*place.loops, *walk_stmts(cluster.body))
-        if any(isinstance(each, For) and each.kind is LoopKind.CLUSTER for each in loops):
+        if any(isinstance(loop, For) and loop.kind is LoopKind.CLUSTER for loop in loops):
             raise self._refusal(
                 "it is one of several that make a cluster", "merge the cluster loops to one"
             )
@@ -159,17 +159,19 @@ class _Multicast:
     def _in_parts(self, buffer: Buffer) -> Buffer:
         """``buffer`` as that of the cluster."""
         layout, extent = buffer.layout, buffer.layout.extent
-        blocks = tuple(replace(each, dim=each.dim + 1) for each in layout.blocks)
+        blocks = tuple(
+            replace(layout_block, dim=layout_block.dim + 1) for layout_block in layout.blocks
+        )
         shape = (self.size, *buffer.shape)
         whole = replace(layout, parts=(Steps(0, self.size, extent), *blocks))
-        made = Buffer(buffer.name, buffer.dtype, shape, whole, Space.CLUSTER)
-        if not has_parts(made):
+        part = Buffer(buffer.name, buffer.dtype, shape, whole, Space.CLUSTER)
+        if not has_parts(part):
             raise self._refusal(
                 f"'{buffer.name}' ends inside of its swizzle's pattern",
                 "choose larger tiles",
                 "the parts of a cluster's memory are alike",
             )
-        return made
+        return part
 
     def _check_alike(self) -> None:
         """Refuses workgroups that would wait for each other at different times."""
@@ -212,8 +214,8 @@ class _Multicast:
             changed = readdress(changed, old, partial(self._in, new))
         declared = [s for s in before if isinstance(s, Allocate) and s.buffer in self.buffers]
         kept = [stmt for stmt in before if stmt not in declared]
-        made = [Allocate(self.buffers[stmt.buffer], stmt.span) for stmt in declared]
-        return block(*made, replace(self.cluster, body=block(*kept, around(items, changed))))
+        allocates = [Allocate(self.buffers[stmt.buffer], stmt.span) for stmt in declared]
+        return block(*allocates, replace(self.cluster, body=block(*kept, around(items, changed))))
 
     def _in(self, buffer: Buffer, view: View, whose: Var | None = None) -> View:
         """The place of ``view`` in the part of ``buffer`` that is that workgroup's (None: one's
@@ -251,9 +253,9 @@ class _Multicast:
             place = place.inside(loop)
         for dim in copy.dims:
             part = self._part(dim.extent)
-            made = self._cut(copy, dim, part, place) if part else None
-            if made is not None:
-                return around(loops, self._with_peers(made))
+            compute = self._cut(copy, dim, part, place) if part else None
+            if compute is not None:
+                return around(loops, self._with_peers(compute))
         raise self._refusal(
             f"'{copy.name}' cannot be copied in {self.size} equal parts",
             "choose another cluster, or larger tiles",
@@ -275,8 +277,8 @@ class _Multicast:
         if not apart or part * apart % max(period, self.unit.alignment // out.dtype.bytes):
             return None
         dims = tuple(Dim(d.var, const(part)) if d is dim else d for d in copy.dims)
-        made = replace(self._behind(copy, dim.var, part), dims=dims)
-        return made if self.unit.refuses(made, place.facts) is None else None
+        compute = replace(self._behind(copy, dim.var, part), dims=dims)
+        return compute if self.unit.refuses(compute, place.facts) is None else None
 
     def _behind(self, copy: Compute, along: Var, part: int) -> Compute:
         """``copy`` after the parts of the workgroups before, ``part`` along a variable each."""
@@ -297,11 +299,11 @@ class _Multicast:
 
 def _depending(cluster: For) -> set[Var]:
     """The variables that differ from workgroup to workgroup."""
-    found = {cluster.var}
+    varying = {cluster.var}
     for stmt in walk_stmts(cluster.body):
-        if isinstance(stmt, Let) and variables(stmt.value) & found:
-            found.add(stmt.var)
-    return found
+        if isinstance(stmt, Let) and variables(stmt.value) & varying:
+            varying.add(stmt.var)
+    return varying
 
 
 def _copy(stmt: Stmt) -> tuple[tuple[For, ...], Compute] | None:

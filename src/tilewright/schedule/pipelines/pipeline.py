@@ -116,10 +116,10 @@ def pipeline(kernel: Kernel, loop: str, stages: int = 2, fill: Fill = Fill.COPY)
             return _products_ahead(kernel, parts, place, loop, fill)
         if not (isinstance(stmt, For) and stmt.var.name == loop):
             return None
-        made = _Pipeline(stmt, stages, fill, fresh_names(kernel, place), place)
-        made.check(kernel)
-        renamed.update(made.buffers)
-        return made.stmt()
+        piped = _Pipeline(stmt, stages, fill, fresh_names(kernel, place), place)
+        piped.check(kernel)
+        renamed.update(piped.buffers)
+        return piped.stmt()
 
     body = rewrite_placed(kernel.body, Place(), change)
 
@@ -176,8 +176,8 @@ class _Pipeline:
                 "stage operands at this loop first",
             )
         parts, self.rest = between
-        found = [_Copy.of(s) for s in parts]
-        self.copies = [copy for copy in found if copy is not None]
+        copies = [_Copy.of(s) for s in parts]
+        self.copies = [copy for copy in copies if copy is not None]
         if len(self.copies) != len(parts):
             raise self._refusal("more than copies stands before the barrier", "stage first")
         filled = [copy.compute.out.buffer for copy in self.copies]
@@ -193,7 +193,7 @@ class _Pipeline:
                 f"'{access.view.buffer.name}' is also used by `{headline(access.stmt)}`",
                 "pipeline copies that only this loop uses",
             )
-        for copy in [each.compute for each in self.copies]:
+        for copy in [copy.compute for copy in self.copies]:
             if copy.out.buffer.space is not Space.WORKGROUP or copy.combiner is not None:
                 raise self._refusal(f"'{copy.name}' is no copy to shared memory", "stage first")
             if {o.view.buffer for o in copy.operands} & buffers_written(self.loop):

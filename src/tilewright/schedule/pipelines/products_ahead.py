@@ -130,12 +130,12 @@ def _parts(
     loads = tuple(stmt for stmt in rest_of if buffers_written(stmt) & set(fragments))
     products = tuple(rest_of[len(loads) :])
     first = (*loads, *products) == tuple(rest_of)
-    own = len(fragments) + len(rest_of) == len(body)
+    is_whole = len(fragments) + len(rest_of) == len(body)
     alone = all(buffers_written(stmt) <= set(fragments) for stmt in loads)
     kept = set[Buffer]().union(*(buffers_written(stmt) for stmt in products))
     apart = all(kept.isdisjoint(buffers_in(stmt)) for stmt in loads)
     loaded = all(copied.isdisjoint(buffers_in(stmt)) for stmt in products)
-    if not products or not (first and own and alone and apart and loaded):
+    if not products or not (first and is_whole and alone and apart and loaded):
         raise _refusal(
             inner,
             "it does not load into private memory what the products behind then take",
@@ -168,19 +168,19 @@ def products_ahead(around: For, taken: Collection[str]) -> list[Stmt]:
     step, names = _divided(around), set(taken)
     loop, last = step.loop, step.count - 1
     second: dict[Buffer, Buffer] = {}
-    for each in step.fragments:
-        second[each] = replace(each, name=fresh(f"{each.name}_ahead", names))
-        names.add(second[each].name)
+    for fragment in step.fragments:
+        second[fragment] = replace(fragment, name=fresh(f"{fragment.name}_ahead", names))
+        names.add(second[fragment].name)
 
     def at(stmts: tuple[Stmt, ...], number: Expr, k: Expr, other: bool) -> list[Stmt]:
         """``stmts`` of the step ``number`` and its product ``k``, on these fragments or others."""
-        found: list[Stmt] = []
+        parts: list[Stmt] = []
         for stmt in stmts:
             stmt = substitute_stmt(stmt, {loop.var: number, step.inner.var: k})
             for old, new in second.items() if other else ():
                 stmt = replace_buffer(stmt, old, new)
-            found.append(stmt)
-        return found
+            parts.append(stmt)
+        return parts
 
     def copies(number: Expr) -> list[Stmt]:
         return [*at(step.copies, number, const(0), False), Call("commit_copies", ())]
@@ -212,7 +212,7 @@ def products_ahead(around: For, taken: Collection[str]) -> list[Stmt]:
     )
     return [
         *copies(const(0)),
-        *(Allocate(each) for pair_of in second.items() for each in pair_of),
+        *(Allocate(buffer) for pair_of in second.items() for buffer in pair_of),
         *arrived(step.pending + 1),
         *at(step.loads, const(0), const(0), False),
         replace(loop, body=body),

@@ -41,7 +41,7 @@ class Rounds:
         self.way: list[For | If] = []
         self.lets: list[Let] = []
         self.loop = self._find()
-        self.around = [each for each in self.way if isinstance(each, For)]
+        self.around = [stmt for stmt in self.way if isinstance(stmt, For)]
 
     @property
     def repeated(self) -> bool:
@@ -51,10 +51,10 @@ class Rounds:
     @property
     def first(self) -> Expr:
         """The number of a round's first iteration."""
-        found: Expr = const(0)
+        expr: Expr = const(0)
         for loop, inner in pairwise([*self.around, self.loop]):
-            found = (found + loop.var) * inner.extent
-        return found
+            expr = (expr + loop.var) * inner.extent
+        return expr
 
     @property
     def number(self) -> Expr:
@@ -70,23 +70,23 @@ class Rounds:
                     yield from walk_stmts(stmt)
             body = inner.then if isinstance(inner, If) else inner.body
 
-    def remade(self, made: Iterable[Stmt], keep: Callable[[Stmt], bool]) -> tuple[Stmt, ...]:
-        """What a work-item runs with ``made`` in the place of the loop; of what stands beside the
+    def remade(self, stmts: Iterable[Stmt], keep: Callable[[Stmt], bool]) -> tuple[Stmt, ...]:
+        """What a work-item runs with ``stmts`` in the place of the loop; of what stands beside the
         way, that which is to ``keep``."""
-        inside = tuple(made)
+        inside = tuple(stmts)
         inner: For | If = self.loop
-        parents = [self._body, *(nested(each)[0] for each in self.way)]
+        parents = [self._body, *(nested(stmt)[0] for stmt in self.way)]
         for depth, body in reversed(list(enumerate(parents))):
-            found: list[Stmt] = []
+            parts: list[Stmt] = []
             for stmt in sequence(body):
                 if stmt is inner:
-                    found += inside
+                    parts += inside
                 elif keep(stmt):
-                    found.append(stmt)
+                    parts.append(stmt)
             if depth:
                 inner = self.way[depth - 1]
-                inside = (with_nested(inner, (block(*found),)),)
-        return tuple(found)
+                inside = (with_nested(inner, (block(*parts),)),)
+        return tuple(parts)
 
     def check_counted(self, facts: Facts) -> None:
         """Refuses rounds whose iterations `number` does not count without gaps; ``facts`` hold for
@@ -102,12 +102,12 @@ class Rounds:
                     "choose loops of constant extent",
                 )
         outer: list[For] = []
-        for each in self.way:
-            if isinstance(each, For):
-                outer.append(each)
-            elif not all(self._leaves_out_the_last(c, outer, facts) for c in self._parts(each)):
+        for stmt in self.way:
+            if isinstance(stmt, For):
+                outer.append(stmt)
+            elif not all(self._leaves_out_the_last(c, outer, facts) for c in self._parts(stmt)):
                 raise self._refusal(
-                    each,
+                    stmt,
                     "rounds are left out between others",
                     "iterations are counted on through all rounds",
                     "leave out the last rounds only",
@@ -128,8 +128,8 @@ class Rounds:
             after = {inner.var: const(0) for inner in outer[depth + 1 :]}
             before = {inner.var: inner.extent - 1 for inner in outer[depth + 1 :]}
             later = substitute(substitute(condition, after), {loop.var: loop.var + 1})
-            known = facts.loop(loop.var, loop.extent - 1).assume(later)
-            if known.prove(substitute(condition, before)) is not True:
+            facts_later = facts.loop(loop.var, loop.extent - 1).assume(later)
+            if facts_later.prove(substitute(condition, before)) is not True:
                 return False
             facts = facts.loop(loop.var, loop.extent)
         return True

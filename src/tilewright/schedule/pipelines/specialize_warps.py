@@ -106,9 +106,9 @@ def specialize_warps(
     def change(stmt: Stmt, place: Place) -> Stmt | None:
         if not _is_around(stmt, loop):
             return None
-        made = _Specialization(kernel, stmt, place, loop, (stages, copy, registers))
-        renamed.update(made.buffers)
-        return made.stmt()
+        specialization = _Specialization(kernel, stmt, place, loop, (stages, copy, registers))
+        renamed.update(specialization.buffers)
+        return specialization.stmt()
 
     body = rewrite_placed(kernel.body, Place(), change)
     return replace(kernel, body=_reallocated(body, renamed))
@@ -131,10 +131,10 @@ def _check(kernel: Kernel, loop: str, stages: int, registers: tuple[int, int] | 
         )
     if registers is None:
         return
-    given, taken = registers
-    if not 0 < given < taken:
+    copying, taken = registers
+    if not 0 < copying < taken:
         raise ScheduleError(
-            f"specialize_warps: {given} registers for what copies, {taken} for the others",
+            f"specialize_warps: {copying} registers for what copies, {taken} for the others",
             where=where,
             why="the ones give what the others take",
             cure="choose the less first",
@@ -174,8 +174,8 @@ class _Specialization:
         self.worker = var(fresh("w", taken))
         self.slot = var(fresh("slot", taken))
         self.full, self.empty = (
-            buffer(fresh(each, taken), s64, (stages,), space=Space.WORKGROUP)
-            for each in ("full", "empty")
+            buffer(fresh(stem, taken), s64, (stages,), space=Space.WORKGROUP)
+            for stem in ("full", "empty")
         )
         self.count = 1
         for item in self.items:
@@ -194,7 +194,7 @@ class _Specialization:
         self.rounds.check_counted(self.inside.facts)
         self.parts = self._divided()
         filled = dict.fromkeys(copy.out.buffer for copy in self._computes(self.parts.copies))
-        self.buffers = {each: staged(each, stages) for each in filled}
+        self.buffers = {old: staged(old, stages) for old in filled}
         self._check_copies(kernel)
         self._check_rest()
 
@@ -244,7 +244,7 @@ class _Specialization:
 
     def _computes(self, stmts: tuple[Stmt, ...]) -> Iterator[Compute]:
         """The computes in ``stmts``, which hold nothing else besides loops."""
-        for stmt in (s for each in stmts for s in walk_stmts(each)):
+        for stmt in (s for part in stmts for s in walk_stmts(part)):
             if isinstance(stmt, Compute):
                 yield stmt
             elif not isinstance(stmt, For) and sequence(stmt) == (stmt,):

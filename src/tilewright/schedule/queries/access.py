@@ -98,15 +98,15 @@ def buffers_written(stmt: Stmt) -> set[Buffer]:
 def allocates_of_any_size(stmt: Stmt) -> bool:
     """Whether something in ``stmt`` has a size that a call passes: it has a place for the whole
     kernel, so that no condition may stand around it."""
-    return any(each.symbols for each in buffers_allocated(stmt))
+    return any(buffer.symbols for buffer in buffers_allocated(stmt))
 
 
 def buffers_allocated(stmt: Stmt) -> set[Buffer]:
     """The buffers that live inside ``stmt``, also in its opaque nests."""
-    found = {stmt.buffer} if isinstance(stmt, Allocate) else set()
+    buffers = {stmt.buffer} if isinstance(stmt, Allocate) else set()
     for part in nested(stmt):
-        found |= buffers_allocated(part)
-    return found
+        buffers |= buffers_allocated(part)
+    return buffers
 
 
 def masked(view: View, *conditions: Expr) -> View:
@@ -144,17 +144,17 @@ def readdress(stmt: Stmt, old: Buffer, change: Callable[[View], View]) -> Stmt:
     return rewrite_stmts(stmt, in_stmt)
 
 
-def run_along(dim: int, found: Sequence[Access]) -> tuple[Expr, int] | None:
-    """Where the run begins that all of ``found`` reach along ``dim``, and how long it is; None
+def run_along(dim: int, touching: Sequence[Access]) -> tuple[Expr, int] | None:
+    """Where the run begins that all of ``touching`` reach along ``dim``, and how long it is; None
     where nothing outside says where it begins, or they differ in that."""
     outer: Affine | None = None
     low, high = 0, 0
-    for number, access in enumerate(found):
-        own, rest = _divided(access, dim)
+    for number, access in enumerate(touching):
+        quotient, rest = _divided(access, dim)
         least, most = access.facts.bounds(rest.to_expr())
-        if least is None or most is None or (outer is not None and own != outer):
+        if least is None or most is None or (outer is not None and quotient != outer):
             return None
-        outer = own
+        outer = quotient
         low, high = (least, most) if number == 0 else (min(low, least), max(high, most))
     if outer is None or outer.is_constant:
         return None
@@ -164,7 +164,7 @@ def run_along(dim: int, found: Sequence[Access]) -> tuple[Expr, int] | None:
 def _divided(access: Access, dim: int) -> tuple[Affine, Affine]:
     """The index along ``dim`` as what is the same for all points of the compute, and the rest."""
     assert isinstance(access.stmt, Compute)
-    own = {each.var for each in access.stmt.dims}
+    vars_ = {other.var for other in access.stmt.dims}
     whole = affine(access.view.index[dim])
-    outer = Affine({a: n for a, n in whole.terms.items() if not variables(a) & own})
+    outer = Affine({a: n for a, n in whole.terms.items() if not variables(a) & vars_})
     return outer, whole - outer

@@ -47,16 +47,16 @@ def chained(items: Sequence[Item], local: Set[Buffer]) -> list[Chain | Crossed]:
     """Those among ``items``, in order; ``local`` are the buffers that nothing else sees."""
     items = Items(items)
     crossings = Crossings(items, local)
-    found: list[Chain | Crossed] = []
+    chains: list[Chain | Crossed] = []
     taken: set[int] = set()
     for first, item in enumerate(items):
         if first in taken or not points(item) or _bytes(item) <= _SMALL:
             continue
         chain = _Grown(items, local, first).chain() or crossings.at(first)
         if chain is not None and not taken & set(chain.items):
-            found.append(chain)
+            chains.append(chain)
             taken |= set(chain.items)
-    return found
+    return chains
 
 
 def _bytes(item: Item) -> int:
@@ -94,7 +94,7 @@ class _Grown:
     def _next(self, after: int) -> int | None:
         """The first item ``after`` that one that touches what the members made."""
         places = (self.items.touching(buffer) for buffer in self.written)
-        later = (each[at] for each in places if (at := bisect_right(each, after)) < len(each))
+        later = (place[at] for place in places if (at := bisect_right(place, after)) < len(place))
         return min(later, default=None)
 
     def _take(self, n: int) -> bool:

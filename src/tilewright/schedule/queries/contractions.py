@@ -50,17 +50,17 @@ def contractions(
     """Those among ``items`` that are not ``taken``, the largest first where they want the same
     items; ``local`` are the buffers that nothing else sees, ``names`` those of the others."""
     items, taken = Items(items), set(taken)
-    found: list[_Finder] = []
+    finders: list[_Finder] = []
     sizes = {n: size for n, item in enumerate(items) if (size := points(item))}
     for n in sorted(sizes, key=lambda n: (-sizes[n], n)):
         finder = _Finder(items, local, names, n, taken)
         contraction = finder.find()
         if contraction is not None:
-            found.append(finder)
+            finders.append(finder)
             taken |= contraction.members
     # What may follow one of them is no other's prologue.
     whole: list[Contraction] = []
-    for finder in found:
+    for finder in finders:
         whole.append(finder.with_prologues(taken))
         taken |= whole[-1].members
     return whole
@@ -142,7 +142,7 @@ class _Finder:
             self._main(place, turned),
             Compute.single("epilogue", self.kept, result, operands, value),
         )
-        stmts = (Allocate(place.buffer), *(_with_dims(each, names) for each in computes))
+        stmts = (Allocate(place.buffer), *(_with_dims(compute, names) for compute in computes))
         self.found = Contraction(members, stmts)
         self.turned = turned
         return self.found
@@ -159,7 +159,8 @@ class _Finder:
         if not before:
             return self.found
         return Contraction(
-            members | {each.item for each in before}, with_prologues(stmts, before, self.turned)
+            members | {prologue.item for prologue in before},
+            with_prologues(stmts, before, self.turned),
         )
 
     def _sums(self, result: View) -> View:
@@ -227,9 +228,9 @@ class _Finder:
     def _overtakes(self, result: View) -> bool:
         """Whether something would read of the result's buffer what is written meanwhile: anything
         but the very element that is written next."""
-        own = [o.view for o in self.operands if o.view.buffer is result.buffer]
+        views = [o.view for o in self.operands if o.view.buffer is result.buffer]
         factors = {o.view.buffer for o in self.compute.operands}
-        return result.buffer in factors or any(view.index != result.index for view in own)
+        return result.buffer in factors or any(view.index != result.index for view in views)
 
     def _reader(self, held: Buffer, members: frozenset[int]) -> int | None:
         """The one later item that reads ``held``, elementwise, and may follow directly."""
@@ -308,13 +309,13 @@ def _by_role(compute: Compute, turned: bool) -> dict[Var, Var]:
     """The dims of ``compute`` as variables that are called by their roles, whatever they are
     called; ``turned``: with the factors in the other order."""
     other = {Role.M: Role.N, Role.N: Role.M} if turned else {}
-    found: dict[Var, Var] = {}
+    renamed: dict[Var, Var] = {}
     parts = roles(compute)
     for dim in compute.dims:
         role = parts[dim.var.name]
-        taken = {each.name for each in found.values()} | Place().names
-        found[dim.var] = var(fresh(_DIMS[other.get(role, role)], taken))
-    return found
+        taken = {variable.name for variable in renamed.values()} | Place().names
+        renamed[dim.var] = var(fresh(_DIMS[other.get(role, role)], taken))
+    return renamed
 
 
 def _with_dims(compute: Compute, names: Mapping[Var, Var]) -> Compute:
@@ -353,7 +354,7 @@ def _is_turned(compute: Compute, result: View) -> bool:
         return False
     near = variables(result.index[min(strides, key=lambda dim: strides[dim])])
     # What loops around say of the place is no dim.
-    return any(parts.get(each.name) is Role.M for each in near)
+    return any(parts.get(variable.name) is Role.M for variable in near)
 
 
 def _is_plain(view: View) -> bool:

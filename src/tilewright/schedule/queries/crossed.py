@@ -71,28 +71,28 @@ class Crossings:
         name = _compute(items, first).name
         return Crossed(tuple(order), tuple(map(tuple, levels)), name, rows, columns, sums)
 
-    def _around(self, made: Buffer) -> _Wide | None:
-        """The items that touch buffers that have as many elements as ``made`` and go along with it,
-        and what gives sums their first contents; None where something else touches these."""
-        waiting, wide, members = [made], {made}, set[int]()
-        while waiting and made not in self._wide:
+    def _around(self, memory: Buffer) -> _Wide | None:
+        """The items that touch buffers that have as many elements as ``memory`` and go along with
+        it, and what gives sums their first contents; None where something else touches these."""
+        waiting, wide, members = [memory], {memory}, set[int]()
+        while waiting and memory not in self._wide:
             buffer = waiting.pop()
             members.update(self.items.touching(buffer))
             simple = all(self.items[n].simple is not None for n in self.items.touching(buffer))
             if not simple or buffer not in self.local or buffer in self._wide:
                 self._wide |= dict.fromkeys(wide)
             for n in self.items.touching(buffer):
-                for each in self.items[n].touches & self.local - wide:
-                    if _elements(each) == _elements(made):
-                        wide.add(each)
-                        waiting.append(each)
-        if made not in self._wide:
+                for touch in self.items[n].touches & self.local - wide:
+                    if _elements(touch) == _elements(memory):
+                        wide.add(touch)
+                        waiting.append(touch)
+        if memory not in self._wide:
             written = {buffer for n in members for buffer in self.items[n].writes} - wide
             first = {n for n in _around(self.items, written) if self.items[n].writes <= written}
             order = sorted(members | first)
             levels = _levels(self.items, order) if order else []
             self._wide |= dict.fromkeys(wide, _Wide(order, levels, written) if order else None)
-        return self._wide[made]
+        return self._wide[memory]
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,12 +144,12 @@ def _sides(
     same = same_dims(computes)
     place = order.index(first)
     along_rows, along_columns = False, dict[Buffer, None]()
-    for n, each in enumerate(computes):
+    for n, stmt in enumerate(computes):
         if not points(items[order[n]]):
             continue
-        own = {v.name for v in index_variables(each.out)}
-        reduced = {same[n, d.var.name] for d in each.dims if d.var.name not in own}
+        stored = {v.name for v in index_variables(stmt.out)}
+        reduced = {same[n, d.var.name] for d in stmt.dims if d.var.name not in stored}
         along_rows = along_rows or {same[place, name] for name in rows} <= reduced
         if same[place, columns[0]] in reduced:
-            along_columns[each.out.buffer] = None
+            along_columns[stmt.out.buffer] = None
     return (rows, columns[0], tuple(along_columns)) if along_rows and along_columns else None

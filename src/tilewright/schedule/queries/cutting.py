@@ -61,17 +61,17 @@ def groups_of(
     of the others. With ``products``, those that are chained (`chained`) are one group, if it is
     ``wanted``."""
     linked = chained(items, local) if products else []
-    whole = [_Whole(frozenset(each.items)) for each in linked if wanted(each.items)]
-    taken = frozenset[int]().union(*(each.items for each in whole))
-    found = contractions(items, local, names, taken)
-    whole += [_Whole(each.members, each) for each in found]
+    whole = [_Whole(frozenset(chain.items)) for chain in linked if wanted(chain.items)]
+    taken = frozenset[int]().union(*(group.items for group in whole))
+    result = contractions(items, local, names, taken)
+    whole += [_Whole(contraction.members, contraction) for contraction in result]
     return _in_chains(items, whole) if chains else _in_rows(items, whole)
 
 
 def _in_rows(items: Sequence[Item], whole: Sequence[_Whole]) -> list[Members]:
     """Each of ``whole`` runs where its last item did."""
-    ends = {max(each.items): each for each in whole}
-    taken = frozenset[int]().union(*(each.items for each in whole))
+    ends = {max(group.items): group for group in whole}
+    taken = frozenset[int]().union(*(group.items for group in whole))
     groups: list[Members] = []
     for n in range(len(items)):
         if n in ends:
@@ -99,8 +99,8 @@ class _Unit:
 
 
 def _in_chains(items: Sequence[Item], whole: Sequence[_Whole]) -> list[Members]:
-    found = [(set(each.items), each.contraction) for each in whole]
-    of = {n: each for each in found for n in each[0]}
+    spans = [(set(group.items), group.contraction) for group in whole]
+    of = {n: group for group in spans for n in group[0]}
     units: list[_Unit] = []
     waiting: list[int] = []
     for n, item in enumerate(items):
@@ -128,7 +128,7 @@ def _is_prologue(n: int, members: Set[int], items: Sequence[Item]) -> bool:
     """Whether item ``n`` makes what the others read, and none adds to: before the sum, and before
     all members that stay."""
     earlier = [items[k] for k in members if k < n]
-    if any(_adds(each) or not items[n].may_pass(each) for each in earlier):
+    if any(_adds(item) or not items[n].may_pass(item) for item in earlier):
         return False
     others = frozenset[Buffer]().union(*(items[k].writes for k in members if k != n))
     compute = items[n].simple

@@ -22,12 +22,12 @@ def shared_accesses(loop: For, place: Place) -> dict[Buffer, list[Access]]:
     Per buffer that the body writes and does not itself allocate: all accesses.
     """
     inside = place.inside(loop)
-    own = buffers_allocated(loop.body)
-    found: dict[Buffer, list[Access]] = {}
+    buffers = buffers_allocated(loop.body)
+    accesses_of: dict[Buffer, list[Access]] = {}
     for access in accesses(loop.body, inside):
-        if access.view.buffer not in own:
-            found.setdefault(access.view.buffer, []).append(access)
-    return {b: a for b, a in found.items() if any(access.writes for access in a)}
+        if access.view.buffer not in buffers:
+            accesses_of.setdefault(access.view.buffer, []).append(access)
+    return {b: a for b, a in accesses_of.items() if any(access.writes for access in a)}
 
 
 def conflict(loop: For, place: Place) -> Access | None:
@@ -38,27 +38,29 @@ def conflict(loop: For, place: Place) -> Access | None:
     ``step * var + rest`` in every access, with the same terms from outside of the loop, and what
     varies inside stays within one step. Atomic updates by one operator may meet at an element.
     """
-    for found in shared_accesses(loop, place).values():
-        if not _only_atomic(found) and not _apart(loop, place, found):
-            return next(a for a in found if a.writes)
+    for shared_access in shared_accesses(loop, place).values():
+        if not _only_atomic(shared_access) and not _apart(loop, place, shared_access):
+            return next(a for a in shared_access if a.writes)
     return None
 
 
-def _only_atomic(found: list[Access]) -> bool:
-    return all(access.atomic and access.combiner == found[0].combiner for access in found)
+def _only_atomic(touching: list[Access]) -> bool:
+    return all(access.atomic and access.combiner == touching[0].combiner for access in touching)
 
 
-def _apart(loop: For, place: Place, found: list[Access]) -> bool:
+def _apart(loop: For, place: Place, touching: list[Access]) -> bool:
     """Whether some index, or number in digits, keeps the iterations apart in all accesses."""
-    dims = range(len(found[0].view.index))
-    if any(_separated(loop, place, found, [affine(a.view.index[d]) for a in found]) for d in dims):
+    dims = range(len(touching[0].view.index))
+    if any(
+        _separated(loop, place, touching, [affine(a.view.index[d]) for a in touching]) for d in dims
+    ):
         return True
     # Digits tell the number only if all accesses have the same ones in the same dims.
-    index = found[0].view.index
-    same = [index[d] for d in dims if all(a.view.index[d] is index[d] for a in found)]
-    facts = [access.facts for access in found]
-    parts = [part for each in same for part in (each, *_parts(affine(each), facts))]
-    return any(_separated(loop, place, found, [n] * len(found)) for n in numbers(parts))
+    index = touching[0].view.index
+    same = [index[d] for d in dims if all(a.view.index[d] is index[d] for a in touching)]
+    facts = [access.facts for access in touching]
+    parts = [part for expr in same for part in (expr, *_parts(affine(expr), facts))]
+    return any(_separated(loop, place, touching, [n] * len(touching)) for n in numbers(parts))
 
 
 def _parts(form: Affine, facts: list[Facts]) -> Iterator[Expr]:
@@ -71,7 +73,7 @@ def _parts(form: Affine, facts: list[Facts]) -> Iterator[Expr]:
         values = _values([lower] * len(facts), facts) if rest else None
         if values is None or values.start < 0:
             continue
-        if all(known.is_at_most(lower, weight - 1) for known in facts):
+        if all(fact.is_at_most(lower, weight - 1) for fact in facts):
             yield Affine(upper, form.constant // weight).to_expr()
             yield lower.to_expr()
 
@@ -79,9 +81,11 @@ def _parts(form: Affine, facts: list[Facts]) -> Iterator[Expr]:
 def accumulates_only(loop: For, place: Place) -> bool:
     """Whether all that iterations share are results that are accumulated: their order is free."""
     return all(
-        access.writes and access.combiner is not None and access.combiner == found[0].combiner
-        for found in shared_accesses(loop, place).values()
-        for access in found
+        access.writes
+        and access.combiner is not None
+        and access.combiner == shared_access[0].combiner
+        for shared_access in shared_accesses(loop, place).values()
+        for access in shared_access
     )
 
 
@@ -95,15 +99,15 @@ def conflict_text(access: Access, var: Var) -> str:
     )
 
 
-def _separated(loop: For, place: Place, found: list[Access], index: list[Affine]) -> bool:
+def _separated(loop: For, place: Place, touching: list[Access], index: list[Affine]) -> bool:
     """Whether ``index``, one for each access, keeps the iterations apart."""
     forms: list[Affine] = []
-    for access, form in zip(found, index, strict=True):
+    for access, form in zip(touching, index, strict=True):
         inner = _without_lets(access, form, place)
         if inner is None:
             return False
         forms.append(inner)
-    facts = [access.facts for access in found]
+    facts = [access.facts for access in touching]
     return any(_steps(loop, place, part, facts) for part in _determined(forms, facts))
 
 
@@ -126,8 +130,8 @@ def _values(forms: list[Affine], facts: list[Facts]) -> range | None:
     """From the least to the greatest value that one of the forms has; None where there is none."""
     least: list[int] = []
     greatest: list[int] = []
-    for form, known in zip(forms, facts, strict=True):
-        low, high = known.bounds(form.to_expr())
+    for form, fact in zip(forms, facts, strict=True):
+        low, high = fact.bounds(form.to_expr())
         if low is None or high is None:
             return None
         least.append(low)

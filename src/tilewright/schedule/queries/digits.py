@@ -35,11 +35,11 @@ class _Digit(NamedTuple):
 def numbers(index: Iterable[Expr]) -> list[Affine]:
     """The numbers of which ``index`` has all digits."""
     digits = [digit for digit in map(_digit, index) if digit is not None]
-    found: list[Affine] = []
+    affines: list[Affine] = []
     for top in digits:
         if top.modulus == 0 and _complete(top, digits):
-            found.append(top.number)
-    return found
+            affines.append(top.number)
+    return affines
 
 
 def _digit(expr: Expr) -> _Digit | None:

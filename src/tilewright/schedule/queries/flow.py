@@ -51,7 +51,7 @@ def flow(kernel: Kernel) -> tuple[list[Buffer], list[Item]]:
     """The buffers that are allocated at the top of ``kernel``, and the statements there."""
     allocated: list[Buffer] = []
     items: list[Item] = []
-    scalars = frozenset(each.var for each in kernel.scalars)
+    scalars = frozenset(scalar.var for scalar in kernel.scalars)
     for stmt in sequence(kernel.body):
         if isinstance(stmt, Allocate):
             allocated.append(stmt.buffer)
@@ -62,9 +62,9 @@ def flow(kernel: Kernel) -> tuple[list[Buffer], list[Item]]:
 
 def item_of(stmt: Stmt, scalars: Set[Var] = frozenset()) -> Item:
     """``stmt`` with what it reads and writes; ``scalars`` are what a call passes."""
-    found = list(accesses(stmt, Place()))
-    reads = {a.view.buffer for a in found if not a.writes or a.combiner is not None}
-    writes = {a.view.buffer for a in found if a.writes}
+    all_accesses = list(accesses(stmt, Place()))
+    reads = {a.view.buffer for a in all_accesses if not a.writes or a.combiner is not None}
+    writes = {a.view.buffer for a in all_accesses if a.writes}
     return Item(stmt, frozenset(reads), frozenset(writes), _simple(stmt, scalars))
 
 
@@ -88,20 +88,22 @@ def with_operands(compute: Compute) -> Compute | None:
     loads = list(dict.fromkeys(x for r in results for value in r.values for x in loads_in(value)))
     if not loads:
         return compute
-    if any(reads_memory(index) for each in loads for index in each.index):
+    if any(reads_memory(index) for load in loads for index in load.index):
         return None
-    known: dict[Expr, Var] = {}
+    variables_of: dict[Expr, Var] = {}
     taken = {v.name for v in (*(d.var for d in compute.dims), *(o.var for o in compute.operands))}
-    for each in loads:
-        known[each] = var(fresh(each.buffer.name, taken), each.type)
-        taken.add(known[each].name)
-    own = {operand.var for operand in compute.operands}
-    views = [View(each.buffer, each.index, each.mask) for each in loads]
-    if any(variables(e) & own or reads_memory(e) for view in views for e in view_exprs(view)):
+    for load in loads:
+        variables_of[load] = var(fresh(load.buffer.name, taken), load.type)
+        taken.add(variables_of[load].name)
+    vars_ = {operand.var for operand in compute.operands}
+    views = [View(load.buffer, load.index, load.mask) for load in loads]
+    if any(variables(e) & vars_ or reads_memory(e) for view in views for e in view_exprs(view)):
         return None
-    added = (Operand(v, view) for v, view in zip(known.values(), views, strict=True))
+    added = (Operand(v, view) for v, view in zip(variables_of.values(), views, strict=True))
     named = tuple(
-        replace(r, values=tuple(rewrite_loads(v, lambda each: known[each]) for v in r.values))
+        replace(
+            r, values=tuple(rewrite_loads(v, lambda load: variables_of[load]) for v in r.values)
+        )
         for r in results
     )
     return replace(compute, operands=(*compute.operands, *added), results=named)
@@ -113,7 +115,7 @@ def whole(compute: Compute, view: View) -> tuple[Var, ...] | None:
     if view.mask is not None:
         return None
     extents = {dim.var: dim.extent for dim in compute.dims}
-    found: list[Var] = []
+    result: list[Var] = []
     for index, size in zip(view.index, view.buffer.sizes, strict=True):
         if is_only(index, size):
             continue
@@ -121,8 +123,8 @@ def whole(compute: Compute, view: View) -> tuple[Var, ...] | None:
         if extent is None or extent is not as_expr(size):
             return None
         assert isinstance(index, Var)
-        found.append(index)
-    return tuple(found) if len(set(found)) == len(found) else None
+        result.append(index)
+    return tuple(result) if len(set(result)) == len(result) else None
 
 
 def is_only(index: Expr, size: Size) -> bool:

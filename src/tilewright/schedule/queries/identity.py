@@ -72,15 +72,15 @@ def is_identity(value: Expr, combiner: str | None) -> bool:
 def needed(compute: Compute) -> list[Expr]:
     """The conditions without which the compute's term is neutral, and that can be tested outside of
     it: on what its operands have loaded, nothing else can ask."""
-    found: list[Expr] = []
+    exprs: list[Expr] = []
     for operand in compute.operands:
         if vanishes(compute, operand.var):
-            found += conjuncts(operand.view.mask)
+            exprs += conjuncts(operand.view.mask)
     body = compute.body
     if isinstance(body, Select) and is_identity(body.b, compute.combiner):
-        found += conjuncts(body.condition)
+        exprs += conjuncts(body.condition)
     loaded = {operand.var for operand in compute.operands}
-    return [condition for condition in found if loaded.isdisjoint(variables(condition))]
+    return [condition for condition in exprs if loaded.isdisjoint(variables(condition))]
 
 
 def without(compute: Compute, dropped: Collection[Expr]) -> Compute:
@@ -110,13 +110,13 @@ def uncast(value: Expr) -> Expr:
 def is_proportional(compute: Compute, buffer: Buffer) -> bool:
     """Whether what ``compute`` adds up is a product with one element of ``buffer``."""
     powers = {operand.var for operand in compute.operands if operand.view.buffer is buffer}
-    factors, found = [compute.body], 0
+    factors, count = [compute.body], 0
     while factors:
         value = uncast(factors.pop())
         if isinstance(value, Binary) and value.op == "mul":
             factors += [value.a, value.b]
         elif value in powers:
-            found += 1
+            count += 1
         elif variables(value) & powers:
             return False
-    return found == 1
+    return count == 1

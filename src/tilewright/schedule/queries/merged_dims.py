@@ -41,14 +41,16 @@ def _merged_layout(old: Buffer, p: int, q: int) -> Layout | None:
 
     Element (i, j) of the two dims becomes i * shape[q] + j. Dim q keeps the number p.
     """
-    parts = [each for each in old.layout.parts if each.dim in (p, q)]
-    known = [each for each in parts if isinstance(each, LayoutBlock)]
+    parts = [layout_part for layout_part in old.layout.parts if layout_part.dim in (p, q)]
+    layout_blocks = [
+        layout_block for layout_block in parts if isinstance(layout_block, LayoutBlock)
+    ]
     number = {d: d - (d > q) for d in range(old.rank) if d != q}
     number[q] = number[p]
-    if len(known) < len(parts):
+    if len(layout_blocks) < len(parts):
         return _merged_whole(old, parts, p, q, number)
-    blocks_p = [b for b in known if b.dim == p]
-    blocks_q = [b for b in known if b.dim == q]
+    blocks_p = [b for b in layout_blocks if b.dim == p]
+    blocks_q = [b for b in layout_blocks if b.dim == q]
     if prod(b.size for b in blocks_q) != old.sizes[q]:
         return None
     # Each digit of the fused dim, most significant first, and which old block ends it.
@@ -71,7 +73,7 @@ def _merged_whole(
     old: Buffer, parts: Sequence[Part], p: int, q: int, number: dict[int, int]
 ) -> Layout | None:
     """`_merged_layout` where sizes or strides are none that are known: of whole dims."""
-    if [each.dim for each in parts] != [p, q]:
+    if [part_.dim for part_ in parts] != [p, q]:
         return None
     outer, inner = parts
     if not Sizes(()).equal(outer.stride, product(inner.size, inner.stride)):

@@ -54,19 +54,19 @@ class Place:
     def facts(self) -> Facts:
         """What holds here: the ranges of loop variables, the values of lets, the conditions."""
         if self._facts is None:
-            known = self.outer.facts if self.outer is not None else Facts.empty()
+            facts_here = self.outer.facts if self.outer is not None else Facts.empty()
             match self.entered:
                 case For() as loop:
-                    known = known.loop(loop.var, loop.extent)
+                    facts_here = facts_here.loop(loop.var, loop.extent)
                 case Let() as let:
-                    known = known.bind(let.var, let.value)
+                    facts_here = facts_here.bind(let.var, let.value)
                 case Expr() as condition:
-                    known = known.assume(condition)
+                    facts_here = facts_here.assume(condition)
                 case While() as loop:
-                    known = known.assume(loop.condition)
+                    facts_here = facts_here.assume(loop.condition)
                 case _:
                     pass
-            self._facts = known
+            self._facts = facts_here
         return self._facts
 
     @property
@@ -76,7 +76,7 @@ class Place:
             if self.outer is not None:
                 names = self.outer.names
             else:
-                names = frozenset(each[0].name for each in Facts.empty().promised)
+                names = frozenset(promise[0].name for promise in Facts.empty().promised)
             if isinstance(self.entered, For | Let):
                 names |= {self.entered.var.name}
             self._names = names
@@ -132,10 +132,10 @@ class Place:
 
     def facts_with(self, dims: Iterable[Dim]) -> Facts:
         """What holds here for every point of an iteration domain."""
-        known = self.facts
+        facts = self.facts
         for dim in dims:
-            known = known.loop(dim.var, dim.extent)
-        return known
+            facts = facts.loop(dim.var, dim.extent)
+        return facts
 
 
 def walk_placed(stmt: Stmt, place: Place) -> Iterator[tuple[Stmt, Place]]:
@@ -271,18 +271,18 @@ def computes_named(
     kernel: Kernel, name: str, transform: str, any_kind: bool = False
 ) -> list[tuple[Compute, Place]]:
     """The computes called ``name``, at least one; `plain` ones, if not of ``any_kind``."""
-    found: list[tuple[Compute, Place]] = []
+    matching: list[tuple[Compute, Place]] = []
     others: dict[str, None] = {}
     for stmt, place in walk_placed(kernel.body, Place()):
         if isinstance(stmt, Compute):
             others[stmt.name] = None
             if stmt.name == name:
-                found.append((stmt if any_kind else plain(stmt, transform), place))
-    if not found:
+                matching.append((stmt if any_kind else plain(stmt, transform), place))
+    if not matching:
         _check_opaque(kernel, lambda stmt: holds(stmt, name), f"{transform}: the compute '{name}'")
         none = "none is left: schedule earlier"
         raise _missing(kernel, f"{transform}: there is no compute '{name}'", others, none)
-    return found
+    return matching
 
 
 def loops_named(
@@ -290,23 +290,23 @@ def loops_named(
 ) -> list[tuple[For, Place]]:
     """The loops over a variable called ``name``, at least one; around `plain` computes, if not of
     ``any_kind``."""
-    found: list[tuple[For, Place]] = []
+    matching: list[tuple[For, Place]] = []
     others: dict[str, None] = {}
     for stmt, place in walk_placed(kernel.body, Place()):
         if isinstance(stmt, For):
             others[stmt.var.name] = None
             if stmt.var.name == name:
-                found.append((stmt, place))
+                matching.append((stmt, place))
                 for inner in () if any_kind else walk_stmts(stmt.body):
                     if isinstance(inner, Compute):
                         plain(inner, transform)
-    if not found:
+    if not matching:
         _check_opaque(
             kernel, lambda stmt: holds_loop(stmt, name), f"{transform}: the loop '{name}'"
         )
         none = "tile a compute first"
         raise _missing(kernel, f"{transform}: there is no loop '{name}'", others, none)
-    return found
+    return matching
 
 
 def _missing(kernel: Kernel, what: str, others: Iterable[str], none: str) -> ScheduleError:

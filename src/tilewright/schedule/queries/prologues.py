@@ -37,7 +37,7 @@ def prologues(
 ) -> list[Prologue]:
     """Those of the contraction ``main``, each after its reader; ``local`` are the buffers that
     nothing else sees, and ``may_join`` says of items whether they can run with the contraction."""
-    found: list[Prologue] = []
+    result: list[Prologue] = []
     compute = items[main].simple
     assert compute is not None
     for factor, operand in enumerate(compute.operands[:2]):
@@ -46,13 +46,13 @@ def prologues(
         left = [(main, operand.view.buffer)]
         while left:
             reader, held = left.pop(0)
-            made = _made(items, local, reader, held)
-            members = {each.item for each in found}
-            if made is None or not may_join(members | {made[0]}):
+            maker = _made(items, local, reader, held)
+            members = {prologue.item for prologue in result}
+            if maker is None or not may_join(members | {maker[0]}):
                 continue
-            found.append(Prologue(made[0], reader, factor, made[1]))
-            left += [(made[0], b) for b in dict.fromkeys(o.view.buffer for o in made[1].operands)]
-    return found
+            result.append(Prologue(maker[0], reader, factor, maker[1]))
+            left += [(maker[0], b) for b in dict.fromkeys(o.view.buffer for o in maker[1].operands)]
+    return result
 
 
 def _made(
@@ -72,25 +72,25 @@ def _made(
 
 
 def with_prologues(
-    stmts: Sequence[Stmt], found: Sequence[Prologue], turned: bool
+    stmts: Sequence[Stmt], computed_before: Sequence[Prologue], turned: bool
 ) -> tuple[Stmt, ...]:
     """``stmts``, of a contraction, after what makes its factors; ``turned``: these are in the
-    other order than when it was ``found``."""
+    other order than when it was ``computed_before``."""
     main = next(s for s in stmts if isinstance(s, Compute) and s.combiner is not None)
-    made: dict[int, Compute] = {}
-    for each in found:
-        reader = made.get(each.reader, main)
-        factor = main.operands[1 - each.factor if turned else each.factor]
+    renamed: dict[int, Compute] = {}
+    for prologue in computed_before:
+        reader = renamed.get(prologue.reader, main)
+        factor = main.operands[1 - prologue.factor if turned else prologue.factor]
         operands = (factor,) if reader is main else reader.operands
-        view = next(o.view for o in operands if o.view.buffer is each.compute.out.buffer)
-        name = fresh(f"{factor.var.name}_prologue", (compute.name for compute in made.values()))
-        made[each.item] = _called(each.compute, name, reader, view)
+        view = next(o.view for o in operands if o.view.buffer is prologue.compute.out.buffer)
+        name = fresh(f"{factor.var.name}_prologue", (compute.name for compute in renamed.values()))
+        renamed[prologue.item] = _called(prologue.compute, name, reader, view)
     first: list[Stmt] = []
-    for compute in reversed(made.values()):
+    for compute in reversed(renamed.values()):
         first += [Allocate(compute.out.buffer), compute]
     stmts = (*first, *stmts)
     taken = [s.buffer.name for s in stmts if isinstance(s, Allocate)]
-    for old in [compute.out.buffer for compute in made.values()]:
+    for old in [compute.out.buffer for compute in renamed.values()]:
         name = old.name if taken.count(old.name) == 1 else fresh(old.name, taken)
         new = replace(old, name=name, space=Space.GLOBAL)
         taken.append(name)
@@ -122,14 +122,14 @@ def _dims(compute: Compute, reader: Compute, view: View) -> Iterator[tuple[Var, 
     others = {d.var: d.extent for d in reader.dims}
     taken = {v.name for v in others}
     used: set[Var] = set()
-    for own, index in zip(compute.out.index, view.index, strict=True):
-        if not isinstance(own, Var):
+    for expr, index in zip(compute.out.index, view.index, strict=True):
+        if not isinstance(expr, Var):
             continue  # the one place of a dim of one element
-        same = isinstance(index, Var) and others.get(index) is extents[own] and index not in used
+        same = isinstance(index, Var) and others.get(index) is extents[expr] and index not in used
         new = index if same and isinstance(index, Var) else var(fresh("p", taken))
         used.add(new)
         taken.add(new.name)
-        yield own, new
+        yield expr, new
 
 
 def _moved(view: View, values: dict[Var, Var]) -> View:

@@ -92,14 +92,14 @@ def uniform(
     facts = here.facts_with(compute.dims)
     if run_start(view, dim, wide, facts, across) is None:
         return None
-    found: set[Expr] = set()
+    exprs: set[Expr] = set()
     for condition in conjuncts(view.mask):
         if dim not in variables(condition) or facts.prove(condition) is True:
             continue
         if not (_whole(condition, dim, wide, facts) or _same(condition, view, dim, wide, facts)):
             return None
-        found.add(condition)
-    return frozenset(found)
+        exprs.add(condition)
+    return frozenset(exprs)
 
 
 def _whole(condition: Expr, dim: Var, wide: int, facts: Facts) -> bool:
@@ -166,5 +166,7 @@ def runs_along(compute: Compute, view: View, dim: str, most: int = _RUN) -> bool
         return True
     wide = max(1, min(most, _RUN // view.buffer.dtype.bytes))
     facts = Place().facts_with(compute.dims)
-    along = [each.var for each in compute.dims if each.var.name == dim]
-    return any(run_start(view, each, wide, facts, across=True) is not None for each in along)
+    along = [other.var for other in compute.dims if other.var.name == dim]
+    return any(
+        run_start(view, variable, wide, facts, across=True) is not None for variable in along
+    )

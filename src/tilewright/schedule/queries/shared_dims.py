@@ -48,7 +48,7 @@ def same_dims(computes: Sequence[Compute]) -> Mapping[DimOf, DimOf]:
             dim = parent[dim]
         return dim
 
-    handed = {view.buffer for each in computes for view in each.outputs}
+    handed = {view.buffer for compute in computes for view in compute.outputs}
     reached: dict[tuple[Buffer, _At], DimOf] = {}
     for n, compute in enumerate(computes):
         for view in views_of(compute):
@@ -79,15 +79,15 @@ def _digits(
 ) -> Iterator[tuple[_At, str]]:
     """How each of ``dims`` stands in ``form``, where they give each of ``size`` places by one point
     of theirs; none where it is something else."""
-    reach, found = 1, list[tuple[_At, str]]()
+    reach, terms = 1, list[tuple[_At, str]]()
     for term, step in sorted(form.terms.items(), key=lambda pair: pair[1]):
         extent = dims.get(term) if isinstance(term, Var) else None
         if form.constant or step != reach or not isinstance(extent, Const):
             return
         assert isinstance(term, Var)
-        found.append((_At(place, step, 0, extent), term.name))
+        terms.append((_At(place, step, 0, extent), term.name))
         reach *= int(extent.value)
-    yield from found if reach == size else ()
+    yield from terms if reach == size else ()
 
 
 def shared_dims(
@@ -99,8 +99,8 @@ def shared_dims(
     for dim in computes[members[0]].dims:
         one = same[members[0], dim.var.name]
         names = [_of_class(computes[n], same, n, one) for n in members]
-        if all(len(each) == 1 for each in names):
-            alone = [each[0] for each in names]
+        if all(len(name) == 1 for name in names):
+            alone = [name[0] for name in names]
             if _keeps_apart(computes, members, alone):
                 shared.append(alone)
     return shared

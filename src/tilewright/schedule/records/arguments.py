@@ -35,11 +35,15 @@ def check_arguments(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -
 def _usage(name: str) -> str:
     parts: list[str] = []
     keyword = False
-    for each in signature_of(name).parameters.values():
-        if each.kind is inspect.Parameter.KEYWORD_ONLY and not keyword:
+    for parameter in signature_of(name).parameters.values():
+        if parameter.kind is inspect.Parameter.KEYWORD_ONLY and not keyword:
             parts.append("*")
             keyword = True
-        parts.append(each.name if each.default is inspect.Parameter.empty else f"{each.name}=...")
+        parts.append(
+            parameter.name
+            if parameter.default is inspect.Parameter.empty
+            else f"{parameter.name}=..."
+        )
     return f"{name}({', '.join(parts)})"
 
 
@@ -60,11 +64,11 @@ def _said(wanted: Any) -> str:
     """A type in words."""
     origin, inner = get_origin(wanted), get_args(wanted)
     if origin is Literal:
-        return " or ".join(repr(each) for each in inner)
+        return " or ".join(repr(option) for option in inner)
     if origin in (Union, UnionType):
-        return " or ".join(_said(each) for each in inner)
+        return " or ".join(_said(kind) for kind in inner)
     if origin is tuple:
-        return "(" + ", ".join(_said(each) for each in inner) + ")"
+        return "(" + ", ".join(_said(kind) for kind in inner) + ")"
     if origin in (Sequence, Collection):
         return f"a list of {_said(inner[0])}"
     if origin is Mapping:
@@ -76,19 +80,19 @@ def _said(wanted: Any) -> str:
 def _fits(value: Any, wanted: Any) -> bool:
     origin, inner = get_origin(wanted), get_args(wanted)
     if origin is Literal:
-        return any(type(value) is type(each) and value == each for each in inner)
+        return any(type(value) is type(option) and value == option for option in inner)
     if origin in (Union, UnionType):
-        return any(_fits(value, each) for each in inner)
+        return any(_fits(value, kind) for kind in inner)
     if origin is tuple:
         if not isinstance(value, tuple) or len(value) != len(inner):
             return False
         return all(map(_fits, value, inner))
     if origin in (Sequence, Collection):
         kinds = (list, tuple) if origin is Sequence else (list, tuple, set, frozenset)
-        return isinstance(value, kinds) and all(_fits(each, inner[0]) for each in value)
+        return isinstance(value, kinds) and all(_fits(item, inner[0]) for item in value)
     if origin is Mapping:
         return isinstance(value, Mapping) and all(
-            _fits(key, inner[0]) and _fits(each, inner[1]) for key, each in value.items()
+            _fits(key, inner[0]) and _fits(entry, inner[1]) for key, entry in value.items()
         )
     if wanted in VALUES.values():
         # Python checks no types of what a dataclass is made of.

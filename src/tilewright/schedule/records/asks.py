@@ -30,15 +30,15 @@ def asks(**checks: Check) -> Callable[[Function[P]], Function[P]]:
 
     def decorate(function: Function[P]) -> Function[P]:
         parameters = list(inspect.signature(function).parameters.values())[1:]
-        names = [each.name for each in parameters]
+        names = [parameter.name for parameter in parameters]
         defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
 
         @functools.wraps(function)
         def run(kernel: Kernel, /, *args: P.args, **kwargs: P.kwargs) -> Kernel:
-            given: dict[str, Any] = {**defaults, **dict(zip(names, args, strict=False)), **kwargs}
+            values: dict[str, Any] = {**defaults, **dict(zip(names, args, strict=False)), **kwargs}
             for name, check in checks.items():
-                if given.get(name) is not None:
-                    check(kernel, function.__name__, name, given)
+                if values.get(name) is not None:
+                    check(kernel, function.__name__, name, values)
             return function(kernel, *args, **kwargs)
 
         return run
@@ -46,44 +46,46 @@ def asks(**checks: Check) -> Callable[[Function[P]], Function[P]]:
     return decorate
 
 
-def a_compute(kernel: Kernel, transform: str, name: str, given: Mapping[str, Any]) -> None:
+def a_compute(kernel: Kernel, transform: str, name: str, arguments: Mapping[str, Any]) -> None:
     """There is a compute of that name, or of each of these."""
-    for each in _names(given[name]):
-        computes_named(kernel, each, transform, any_kind=True)
+    for part in _names(arguments[name]):
+        computes_named(kernel, part, transform, any_kind=True)
 
 
-def a_plain_compute(kernel: Kernel, transform: str, name: str, given: Mapping[str, Any]) -> None:
+def a_plain_compute(
+    kernel: Kernel, transform: str, name: str, arguments: Mapping[str, Any]
+) -> None:
     """`a_compute`, and all of that name are plain."""
-    for each in _names(given[name]):
-        computes_named(kernel, each, transform)
+    for part in _names(arguments[name]):
+        computes_named(kernel, part, transform)
 
 
 def an_unordered_compute(
-    kernel: Kernel, transform: str, name: str, given: Mapping[str, Any]
+    kernel: Kernel, transform: str, name: str, arguments: Mapping[str, Any]
 ) -> None:
     """`a_compute`, and all of that name are `unordered`."""
-    for each in _names(given[name]):
-        for compute, _ in computes_named(kernel, each, transform, any_kind=True):
+    for part in _names(arguments[name]):
+        for compute, _ in computes_named(kernel, part, transform, any_kind=True):
             unordered(compute, transform)
 
 
-def a_loop(kernel: Kernel, transform: str, name: str, given: Mapping[str, Any]) -> None:
+def a_loop(kernel: Kernel, transform: str, name: str, arguments: Mapping[str, Any]) -> None:
     """There is a loop of that name, or of each of these."""
-    for each in _names(given[name]):
-        loops_named(kernel, each, transform)
+    for part in _names(arguments[name]):
+        loops_named(kernel, part, transform)
 
 
 def a_loop_of_plain_computes(
-    kernel: Kernel, transform: str, name: str, given: Mapping[str, Any]
+    kernel: Kernel, transform: str, name: str, arguments: Mapping[str, Any]
 ) -> None:
     """`a_loop`, and the computes inside are plain."""
-    for each in _names(given[name]):
-        loops_named(kernel, each, transform, any_kind=False)
+    for part in _names(arguments[name]):
+        loops_named(kernel, part, transform, any_kind=False)
 
 
-def positive(kernel: Kernel, transform: str, name: str, given: Mapping[str, Any]) -> None:
+def positive(kernel: Kernel, transform: str, name: str, arguments: Mapping[str, Any]) -> None:
     """A number, or each number of a mapping, is 1 or more."""
-    value = given[name]
+    value = arguments[name]
     numbers = value if isinstance(value, Mapping) else {"": value}
     for key, number in numbers.items():
         if number < 1:
@@ -98,11 +100,11 @@ def positive(kernel: Kernel, transform: str, name: str, given: Mapping[str, Any]
 def new_name(besides: str = "") -> Check:
     """No variable of the kernel is called so, but for those that the argument ``besides`` names."""
 
-    def check(kernel: Kernel, transform: str, name: str, given: Mapping[str, Any]) -> None:
-        gone = _names(given[besides]) if besides else ()
-        if given[name] in taken_names(kernel) - set(gone):
+    def check(kernel: Kernel, transform: str, name: str, arguments: Mapping[str, Any]) -> None:
+        gone = _names(arguments[besides]) if besides else ()
+        if arguments[name] in taken_names(kernel) - set(gone):
             raise ScheduleError(
-                f"{transform}: the name '{given[name]}' is taken",
+                f"{transform}: the name '{arguments[name]}' is taken",
                 where=f"kernel {kernel.name}",
                 cure="choose another name",
             )
@@ -110,17 +112,17 @@ def new_name(besides: str = "") -> Check:
     return check
 
 
-def some(each: Check) -> Check:
-    """A list has something, and ``each`` of it is right."""
+def some(checker: Check) -> Check:
+    """A list has something, and ``checker`` of it is right."""
 
-    def check(kernel: Kernel, transform: str, name: str, given: Mapping[str, Any]) -> None:
-        if not given[name]:
+    def check(kernel: Kernel, transform: str, name: str, arguments: Mapping[str, Any]) -> None:
+        if not arguments[name]:
             raise ScheduleError(
                 f"{transform}: {name} is empty",
                 where=f"kernel {kernel.name}",
                 cure="name one or more",
             )
-        each(kernel, transform, name, given)
+        checker(kernel, transform, name, arguments)
 
     return check
 

@@ -72,19 +72,19 @@ class Results(tuple[Handle, ...]):
 
 def names_in(kernel: Kernel) -> Names:
     """The names that stand in ``kernel``, by the kind of what has them, in program order."""
-    found: dict[str, dict[str, None]] = {kind: {} for kind in KINDS}
-    found["buffer"].update(dict.fromkeys(param.name for param in kernel.arrays))
+    result: dict[str, dict[str, None]] = {kind: {} for kind in KINDS}
+    result["buffer"].update(dict.fromkeys(param.name for param in kernel.arrays))
     for stmt in walk_stmts(kernel.body):
         match stmt:
             case For():
-                found["loop"][stmt.var.name] = None
+                result["loop"][stmt.var.name] = None
             case Compute():
-                found["compute"][stmt.name] = None
+                result["compute"][stmt.name] = None
             case Allocate():
-                found["buffer"][stmt.buffer.name] = None
+                result["buffer"][stmt.buffer.name] = None
             case _:
                 pass
-    return {kind: tuple(names) for kind, names in found.items()}
+    return {kind: tuple(names) for kind, names in result.items()}
 
 
 class Taken(Protocol):

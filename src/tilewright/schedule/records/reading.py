@@ -62,16 +62,16 @@ def parse_schedule(text: str, file: str | None = None) -> Record:
             why=str(error) or "it nests too deeply",
             cure=f"write steps, such as {MAIN}.inline('k')",
         ) from None
-    found = _HEADER.search(text.partition("\n")[0])
-    if found is not None and int(found[1]) != FORMAT:
+    result = _HEADER.search(text.partition("\n")[0])
+    if result is not None and int(result[1]) != FORMAT:
         raise ParseError(
-            f"the schedule is of format {found[1]}",
-            where=Span(text, found.start(1), found.end(1), file),
+            f"the schedule is of format {result[1]}",
+            where=Span(text, result.start(1), result.end(1), file),
             why=f"this version reads format {FORMAT}",
             cure="record it again: `--stage schedule` prints the one of any kernel",
         )
     lines = _Reader(text, file).lines(tree)
-    machine, kernel, digest = (found[2] or "", found[3], found[4]) if found else ("", "", "")
+    machine, kernel, digest = (result[2] or "", result[3], result[4]) if result else ("", "", "")
     return Record(machine, kernel, digest, lines)
 
 
@@ -111,12 +111,12 @@ class _Reader:
                     stmt, "this is no step", f"write {MAIN}.NAME(...), one step a line"
                 )
         variable, name = self._called(call)
-        args = tuple([self._value(each) for each in call.args])
-        kwargs = {self._keyword(each): self._value(each.value) for each in call.keywords}
-        for each in results:
-            if each in self.kernels:
+        args = tuple([self._value(arg) for arg in call.args])
+        kwargs = {self._keyword(keyword): self._value(keyword.value) for keyword in call.keywords}
+        for result in results:
+            if result in self.kernels:
                 raise self._refused(
-                    stmt, f"'{each}' already stands for a kernel", "name it otherwise"
+                    stmt, f"'{result}' already stands for a kernel", "name it otherwise"
                 )
         if name == HOIST and len(results) > 1:
             raise self._refused(
@@ -143,9 +143,9 @@ class _Reader:
         if variable not in self.kernels:
             cure = "choose one of " + ", ".join(sorted(self.kernels))
             raise self._refused(call.func, f"'{variable}' stands for no kernel", cure)
-        known = [*TRANSFORMS, *SPLITTING]
-        if name not in known:
-            near = get_close_matches(name, known) or known
+        names = [*TRANSFORMS, *SPLITTING]
+        if name not in names:
+            near = get_close_matches(name, names) or names
             raise self._refused(
                 call, f"there is no transform '{name}'", "choose one of " + ", ".join(near)
             )
@@ -163,9 +163,9 @@ class _Reader:
             case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as value)):
                 return -value
             case ast.List(elts=parts):
-                return [self._value(each) for each in parts]
+                return [self._value(part) for part in parts]
             case ast.Tuple(elts=parts):
-                return tuple([self._value(each) for each in parts])
+                return tuple([self._value(part) for part in parts])
             case ast.Dict(keys=keys, values=values):
                 return self._dict(node, keys, values)
             case ast.Name(id=name) if name in self.handles:
@@ -179,7 +179,7 @@ class _Reader:
             case ast.Call(func=ast.Name(id=kind)) if kind in VALUES:
                 return self._several(node, VALUES[kind])
             case ast.Call(func=function, args=args, keywords=[]):
-                return self._made(node, function, [self._value(each) for each in args])
+                return self._made(node, function, [self._value(arg) for arg in args])
             case _:
                 cure = "write literals, handles, and what records print"
                 raise self._refused(node, "this is no argument of a step", cure)
@@ -187,15 +187,15 @@ class _Reader:
     def _dict(
         self, node: ast.expr, keys: list[ast.expr | None], values: list[ast.expr]
     ) -> dict[Any, Any]:
-        found: dict[Any, Any] = {}
+        result: dict[Any, Any] = {}
         for key, value in zip(keys, values, strict=True):
             name = None if key is None else self._value(key)
             if not isinstance(name, str | Named):
                 raise self._refused(
                     key or node, "this is no name of something", "write dicts by names"
                 )
-            found[name] = self._value(value)
-        return found
+            result[name] = self._value(value)
+        return result
 
     def _made(self, node: ast.expr, function: ast.expr, args: list[Any]) -> Any:
         match function, args:
@@ -215,12 +215,12 @@ class _Reader:
 
     def _several(self, node: ast.Call, kind: type[Any]) -> Any:
         """Several values by name, or in order."""
-        args = [self._value(each) for each in node.args]
-        kwargs = {self._keyword(each): self._value(each.value) for each in node.keywords}
+        args = [self._value(arg) for arg in node.args]
+        kwargs = {self._keyword(keyword): self._value(keyword.value) for keyword in node.keywords}
         try:
             return kind(*args, **kwargs)
         except TypeError:
-            names = ", ".join(each.name for each in fields(kind))
+            names = ", ".join(field.name for field in fields(kind))
             cure = f"write {kind.__name__}({names})"
             raise self._refused(node, f"this is no {kind.__name__}", cure) from None
 

@@ -67,8 +67,8 @@ class Line:
     span: Span | None = None
 
     def __str__(self) -> str:
-        given = f"{', '.join(self.results)} = " if self.results else ""
-        return f"{given}{self.variable}.{call_text(self.name, self.args, self.kwargs)}"
+        results = f"{', '.join(self.results)} = " if self.results else ""
+        return f"{results}{self.variable}.{call_text(self.name, self.args, self.kwargs)}"
 
 
 @dataclass(frozen=True, repr=False)
@@ -174,8 +174,8 @@ def source(value: Any) -> str:
         case Enum():
             return f"{type(value).__name__}.{value.name}"
         case Swizzle() | Threads() | CopyUnit():
-            given = [source(getattr(value, each.name)) for each in fields(value)]
-            return f"{type(value).__name__}({', '.join(given)})"
+            values = [source(getattr(value, field.name)) for field in fields(value)]
+            return f"{type(value).__name__}({', '.join(values)})"
         case str():
             return json.dumps(str(value), ensure_ascii=False)
         case Mapping():

@@ -50,25 +50,25 @@ def _repeat(line: Line, kernels: dict[str, KernelSchedule], handles: dict[str, H
             case Named():
                 return handles[value.name]
             case Mapping():
-                return {named(key): named(each) for key, each in value.items()}
+                return {named(key): named(entry) for key, entry in value.items()}
             case list():
-                return [named(each) for each in value]
+                return [named(entry) for entry in value]
             case tuple():
-                return tuple([named(each) for each in value])
+                return tuple([named(entry) for entry in value])
             case _ if type(value) in VALUES.values():
-                given = {each.name: named(getattr(value, each.name)) for each in fields(value)}
-                return type(value)(**given)
+                values = {field.name: named(getattr(value, field.name)) for field in fields(value)}
+                return type(value)(**values)
             case _:
                 return value
 
     args, kwargs = named(line.args), named(line.kwargs)
     if line.name in SPLITTING:
         check_arguments(line.name, args, kwargs)
-        found = getattr(owner, line.name)(*args, **kwargs)
-        several = () if found is None else found if isinstance(found, tuple) else (found,)
+        result = getattr(owner, line.name)(*args, **kwargs)
+        several = () if result is None else result if isinstance(result, tuple) else (result,)
     else:
-        found = owner.apply(line.name, *args, **kwargs)
-        several = (found,) if isinstance(found, Handle) else found
+        result = owner.apply(line.name, *args, **kwargs)
+        several = (result,) if isinstance(result, Handle) else result
     if line.results and len(line.results) != len(several):
         raise ScheduleError(
             f"{line.name} makes {len(several)} things, and {len(line.results)} are named",

@@ -47,8 +47,8 @@ def each_once() -> Iterator[None]:
     A recipe looks at a kernel's tiles before it knows the whole config, and then schedules by that:
     both have most steps in common.
     """
-    known = _results.get()
-    token = _results.set({} if known is None else known)
+    results = _results.get()
+    token = _results.set({} if results is None else results)
     try:
         yield
     finally:
@@ -65,9 +65,9 @@ def give(part: str, kind: str, name: str) -> None:
     """Says, in a transform, that ``part`` of its results is the ``kind`` (a loop, a compute, a
     buffer) called ``name``; where there are several by now, as of copies of a compute, the first
     stands for all."""
-    made = _made.get()
-    if made is not None:
-        made.setdefault(part, (kind, name))
+    names = _made.get()
+    if names is not None:
+        names.setdefault(part, (kind, name))
 
 
 def parts_given() -> Parts:
@@ -93,7 +93,7 @@ class Step:
     @staticmethod
     def of(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Step:
         """The step with copies of the arguments: who called may go on to change his."""
-        return Step(name, tuple([_copied(each) for each in args]), _copied(kwargs))
+        return Step(name, tuple([_copied(arg) for arg in args]), _copied(kwargs))
 
     @property
     def key(self) -> Hashable:
@@ -106,11 +106,11 @@ def _copied(value: Any) -> Any:
     if isinstance(value, str):
         return str(value)
     if isinstance(value, Mapping):
-        return {_copied(key): _copied(each) for key, each in value.items()}
+        return {_copied(key): _copied(entry) for key, entry in value.items()}
     if isinstance(value, tuple):
-        return tuple([_copied(each) for each in value])
+        return tuple([_copied(entry) for entry in value])
     if isinstance(value, list):
-        return [_copied(each) for each in value]
+        return [_copied(entry) for entry in value]
     if isinstance(value, Set):
         return tuple(sorted(value))
     return value
@@ -119,9 +119,9 @@ def _copied(value: Any) -> Any:
 def _key(value: Any) -> Hashable:
     """``value`` (a copy) for a dictionary; with its type, as numbers equal those of other types."""
     if isinstance(value, Mapping):
-        return dict, tuple([(_key(key), _key(each)) for key, each in value.items()])
+        return dict, tuple([(_key(key), _key(entry)) for key, entry in value.items()])
     if isinstance(value, tuple | list):
-        return type(value), tuple([_key(each) for each in value])
+        return type(value), tuple([_key(entry) for entry in value])
     if isinstance(value, CopyUnit):
         return CopyUnit, _key(vars(value))
     return type(value), value
@@ -174,9 +174,9 @@ def _check_lanes(kernel: Kernel, name: str) -> None:
     """The lanes of a vector loop run what is inside equally often."""
     for loop in walk_stmts(kernel.body):
         if isinstance(loop, For) and loop.kind is LoopKind.VECTOR:
-            found = vector_defect(loop)
-            if found is not None:
-                stmt, defect = found
+            defective = vector_defect(loop)
+            if defective is not None:
+                stmt, defect = defective
                 raise ScheduleError(
                     f"{name}: {defect.what}",
                     where=headline(stmt),
@@ -187,9 +187,9 @@ def _check_lanes(kernel: Kernel, name: str) -> None:
 
 def _check_nests(kernel: Kernel, changed: Kernel, name: str) -> None:
     """What is inside of opaque nests is as it was."""
-    known = {nest.body for nest in _nests(kernel)}
+    stmts = {nest.body for nest in _nests(kernel)}
     for nest in _nests(changed):
-        if nest.body not in known:
+        if nest.body not in stmts:
             raise ScheduleError(
                 f"{name}: it would change what is inside of the opaque nest '{nest.name}'",
                 where=headline(nest),

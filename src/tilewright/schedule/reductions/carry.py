@@ -48,17 +48,17 @@ def carry(kernel: Kernel, compute: str, dim: str) -> Kernel:
     that there is one, and nothing else of its one result.
     """
     names = names_in(kernel)
-    for found, _ in computes_named(kernel, compute, "carry", any_kind=True):
-        if previous(found, dim) is None:
+    for stmt, _ in computes_named(kernel, compute, "carry", any_kind=True):
+        if previous(stmt, dim) is None:
             raise ScheduleError(
                 f"carry: '{compute}' hands nothing alone from one point of '{dim}' to the next",
-                where=headline(found),
+                where=headline(stmt),
                 why="it has to read the result of the point before, where 0 < "
                 f"{dim}, and no other element of its result",
                 cure="choose a scan with one ordered dim and one result",
             )
     return rewrite_computes(
-        kernel, {compute}, lambda found, place: _carried(found, dim, names, place)
+        kernel, {compute}, lambda stmt, place: _carried(stmt, dim, names, place)
     )
 
 
@@ -109,7 +109,7 @@ def _carried(compute: Compute, dim: str, names: tuple[set[str], set[str]], place
         (Result((at,), (const(0, out.buffer.dtype),)),),
     )
     operands = tuple(
-        replace(each, view=at) if each is before else each for each in compute.operands
+        replace(operand, view=at) if operand is before else operand for operand in compute.operands
     )
     results = (*compute.results, Result((at,), compute.results[0].values))
     return block(Allocate(held), begin, replace(compute, operands=operands, results=results))

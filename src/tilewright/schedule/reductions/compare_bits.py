@@ -16,8 +16,8 @@ from tilewright.schedule.queries.place import computes_named, expanded, fresh, t
 from tilewright.schedule.records.asks import a_plain_compute, asks
 from tilewright.schedule.records.transform import transform
 
-_SIGNED = {each.bits: each for each in (s8, s16, s32, s64)}
-_UNSIGNED = {each.bits: each for each in (u8, u16, u32, u64)}
+_SIGNED = {dtype.bits: dtype for dtype in (s8, s16, s32, s64)}
+_UNSIGNED = {dtype.bits: dtype for dtype in (u8, u16, u32, u64)}
 
 
 @transform
@@ -49,11 +49,11 @@ def compare_bits(kernel: Kernel, compute: str) -> Kernel:
     unsigned one if none is, and the greatest as an unsigned one is beyond infinity if a negative
     NaN is among them. What is only converted to a wider float is compared as it was before.
     """
-    for each, place in computes_named(kernel, compute, "compare_bits"):
-        _check(each, place.facts)
+    for stmt, place in computes_named(kernel, compute, "compare_bits"):
+        _check(stmt, place.facts)
     names = frozenset(taken_names(kernel))
     return expanded(
-        kernel, compute, lambda found, place: _Bits.of(found, place.facts, names).stmts()
+        kernel, compute, lambda member, place: _Bits.of(member, place.facts, names).stmts()
     )
 
 
@@ -117,16 +117,16 @@ class _Bits:
         bits = value.type.bits
         signed, unsigned = _SIGNED[bits], _UNSIGNED[bits]
         named = (("signed", signed), ("least", unsigned), ("most", unsigned))
-        made = [
+        buffers = [
             buffer(f"{compute.name}_{name}", dtype, size, space=Space.PRIVATE)
             for name, dtype in named
         ]
-        return _Bits(compute, value, kept, whole, (made[0], made[1], made[2]), taken)
+        return _Bits(compute, value, kept, whole, (buffers[0], buffers[1], buffers[2]), taken)
 
     def stmts(self) -> tuple[Stmt, ...]:
         """What takes the place of the compute."""
         compute, dtype = self.compute, self.value.type
-        signed, least, most = (each.dtype for each in self.buffers)
+        signed, least, most = (memory.dtype for memory in self.buffers)
         # Of nothing at all, the least (or greatest) float is left.
         greatest = compute.combiner == "max"
         nothing = dtype.lowest if greatest else dtype.highest
@@ -136,8 +136,8 @@ class _Bits:
             const(0, most),
         )
         index = tuple(dim.var for dim in self.kept)
-        views = tuple(View(each, index) for each in self.buffers)
-        values = tuple(bitcast(each.dtype, self.value) for each in self.buffers)
+        views = tuple(View(memory, index) for memory in self.buffers)
+        values = tuple(bitcast(memory.dtype, self.value) for memory in self.buffers)
         start = tuple(Result((v,), (e,)) for v, e in zip(views, begin, strict=True))
         results = tuple(
             Result((v,), (e,), how)
@@ -149,14 +149,14 @@ class _Bits:
             for name, view in zip(names, views, strict=True)
         )
         read = tuple(operand.var for operand in operands)
-        found = _greatest(dtype, *read) if greatest else _least(dtype, *read)
+        expr = _greatest(dtype, *read) if greatest else _least(dtype, *read)
         return (
             *map(Allocate, self.buffers),
             Compute(f"{compute.name}_bits", self.whole, (), start),
             replace(compute, results=results),
             replace(
                 compute, name=f"{compute.name}_value", dims=self.kept, operands=operands
-            ).with_result(body=cast(compute.out.buffer.dtype, bitcast(dtype, found))),
+            ).with_result(body=cast(compute.out.buffer.dtype, bitcast(dtype, expr))),
         )
 
 
@@ -185,6 +185,6 @@ def _least(dtype: DType, signed: Var, least: Var, most: Var) -> Expr:
 
 
 def _bits(value: float, dtype: DType) -> Const:
-    found = bitcast(_UNSIGNED[dtype.bits], const(value, dtype))
-    assert isinstance(found, Const)
-    return found
+    expr = bitcast(_UNSIGNED[dtype.bits], const(value, dtype))
+    assert isinstance(expr, Const)
+    return expr

@@ -87,12 +87,13 @@ def _changed(stmt: Block, at: int, name: str) -> Stmt:
     divisor = _moved(bottom.view, places)
     if not view_variables(divisor) <= index_variables(total.out):
         raise _refusal(stmt.body[at], "its terms have divisors of their own")
-    factor = next(each for each in total.operands if each.view.buffer is held)
+    factor = next(operand for operand in total.operands if operand.view.buffer is held)
     operands = tuple(
-        Operand(each.var, moved.view) if each is factor else each for each in total.operands
+        Operand(operand.var, moved.view) if operand is factor else operand
+        for operand in total.operands
     )
     x, y = var("x", total.out.buffer.dtype), var("y", divisor.buffer.dtype)
-    dims = tuple(each for each in total.dims if each.var in index_variables(total.out))
+    dims = tuple(dim for dim in total.dims if dim.var in index_variables(total.out))
     late = Compute.single(
         name, dims, total.out, (Operand(x, total.out), Operand(y, divisor)), x / cast(x.type, y)
     )
@@ -125,7 +126,9 @@ def _begins_with_zero(items: list[Item], at: int, total: Compute) -> bool:
 
 def _places(quotient: Compute, total: Compute) -> Mapping[Var, Expr]:
     """The dims of the quotients as the sum has them."""
-    view = next(each.view for each in total.operands if each.view.buffer is quotient.out.buffer)
+    view = next(
+        operand.view for operand in total.operands if operand.view.buffer is quotient.out.buffer
+    )
     if whole(quotient, quotient.out) is None or view.mask is not None:
         raise _refusal(quotient, "not all quotients are there")
     return {

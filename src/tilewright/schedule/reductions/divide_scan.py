@@ -66,27 +66,27 @@ def divide_scan(kernel: Kernel, compute: str, dim: str, parts: int, name: str = 
     part comes to, and ``start``, a scan, what each begins with.
     """
     names = names_in(kernel)
-    for found, _ in computes_named(kernel, compute, "divide_scan", any_kind=True):
-        if step_of(found, dim) is None:
+    for stmt, _ in computes_named(kernel, compute, "divide_scan", any_kind=True):
+        if step_of(stmt, dim) is None:
             raise ScheduleError(
                 f"divide_scan: what '{compute}' hands on along '{dim}' cannot be grouped",
-                where=headline(found),
+                where=headline(stmt),
                 why="it has to be the result of the point before, where 0 < "
                 f"{dim}, added to (or multiplied by, or the larger or smaller one of it and) "
                 "something else",
                 cure="choose a running sum, product, maximum or minimum",
             )
-        size = size_of(dim_of(found, dim, "divide_scan"))
+        size = size_of(dim_of(stmt, dim, "divide_scan"))
         if size < 2 * parts:
             raise ScheduleError(
                 f"divide_scan: '{dim}' has no {parts} parts",
-                where=headline(found),
+                where=headline(stmt),
                 why=f"it has {size} points, and a part has 2 or more",
                 cure="choose fewer parts",
             )
 
-    def made(found: Compute, place: Place) -> tuple[Stmt, ...]:
-        return _Division(dim, parts, var(name), names[0] | place.names, names[1]).of(found)
+    def made(stmt: Compute, place: Place) -> tuple[Stmt, ...]:
+        return _Division(dim, parts, var(name), names[0] | place.names, names[1]).of(stmt)
 
     return expanded(kernel, compute, made)
 
@@ -113,20 +113,20 @@ def step_of(compute: Compute, dim: str) -> Step | None:
     (value,) = compute.results[0].values
     if not isinstance(value, Binary) or value.op not in ASSOCIATIVE:
         return None
-    for known, other in ((value.a, value.b), (value.b, value.a)):
-        first = _first(known, before.var, later, facts)
+    for expr, other in ((value.a, value.b), (value.b, value.a)):
+        first = _first(expr, before.var, later, facts)
         if first is not None and before.var not in variables(other):
-            return Step(before, known, value.op, other, first)
+            return Step(before, expr, value.op, other, first)
     return None
 
 
-def _first(known: Expr, before: Var, later: Expr, facts: Facts) -> Expr | None:
-    """What ``known`` is at the first point, where it is ``before`` at all ``later`` ones."""
-    if known is before:
+def _first(expr: Expr, before: Var, later: Expr, facts: Facts) -> Expr | None:
+    """What ``expr`` is at the first point, where it is ``before`` at all ``later`` ones."""
+    if expr is before:
         return const(0, before.type)  # what a view gives outside
-    if not isinstance(known, Select) or known.a is not before or variables(known.b):
+    if not isinstance(expr, Select) or expr.a is not before or variables(expr.b):
         return None
-    return known.b if simplify(known.condition, facts) is later else None
+    return expr.b if simplify(expr.condition, facts) is later else None
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,7 @@ class _Division:
         scan = _from_starts(compute, part, step, View(starts, at), dim)
         give("total", "compute", total.name)
         give("start", "compute", self._name(compute, "start"))
-        made = [
+        stmts = [
             *begin,
             total,
             Allocate(starts),
@@ -170,8 +170,8 @@ class _Division:
         ]
         if rest:
             left = at_points(compute, dim, dim.var + size * self.parts, rest)
-            made.append(replace(left, name=self._name(compute, "end")))
-        return tuple(made)
+            stmts.append(replace(left, name=self._name(compute, "end")))
+        return tuple(stmts)
 
     def _starts(
         self, compute: Compute, step: Step, memory: tuple[Buffer, Buffer], dims: tuple[Dim, ...]
@@ -181,15 +181,15 @@ class _Division:
         kept = tuple(d.var for d in dims[1:])
         later = const(0) < self.number
         earlier = (self.number - 1, *kept)
-        taken = {each.var.name for each in dims}
-        before, x = (var(fresh(each, taken), starts.dtype) for each in ("before", "x"))
+        taken = {dim.var.name for dim in dims}
+        before, x = (var(fresh(stem, taken), starts.dtype) for stem in ("before", "x"))
         operands = (
             Operand(before, View(starts, earlier, later)),
             Operand(x, View(totals, earlier, later)),
         )
         nothing = const(identity(step.combiner, starts.dtype), starts.dtype)
-        known, more = select(later, before, step.first), select(later, x, nothing)
-        value = binary(step.combiner, known, more)
+        expr, more = select(later, before, step.first), select(later, x, nothing)
+        value = binary(step.combiner, expr, more)
         results = (Result((View(starts, (self.number, *kept)),), (value,)),)
         return Compute(self._name(compute, "start"), dims, operands, results)
 
@@ -217,9 +217,9 @@ def _from_starts(compute: Compute, part: Compute, step: Step, starts: View, dim:
             operands.append(new)
     (value,) = part.results[0].values
     assert isinstance(value, Binary)
-    known = select(inside, step.before.var, start)
+    expr = select(inside, step.before.var, start)
     (old_value,) = compute.results[0].values
     assert isinstance(old_value, Binary)
-    sides = (known, value.b) if old_value.a is step.known else (value.a, known)
+    sides = (expr, value.b) if old_value.a is step.known else (value.a, expr)
     result = replace(part.results[0], values=(binary(step.combiner, *sides),))
     return replace(part, operands=tuple(operands), results=(result,))

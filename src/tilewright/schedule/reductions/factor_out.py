@@ -57,15 +57,15 @@ def factor_out(kernel: Kernel, compute: str, dims: Sequence[str]) -> Kernel:
     order of a sum, floats are rounded otherwise than before; where a factor is infinite, what was
     so may be NaN.
     """
-    found, _ = computes_named(kernel, compute, "factor_out")[0]
-    factoring = _Factoring(found, tuple(dims), *names_in(kernel), frozenset(taken_names(kernel)))
+    root, _ = computes_named(kernel, compute, "factor_out")[0]
+    factoring = _Factoring(root, tuple(dims), *names_in(kernel), frozenset(taken_names(kernel)))
     factoring.check(len(computes_named(kernel, compute, "factor_out")))
 
     def change(stmt: Stmt, _place: Place) -> Stmt | None:
-        if stmt is found:
+        if stmt is root:
             return block(*factoring.stmts())
-        if isinstance(stmt, Block) and any(part is found for part in stmt.body):
-            at = stmt.body.index(found)
+        if isinstance(stmt, Block) and any(part is root for part in stmt.body):
+            at = stmt.body.index(root)
             return block(*stmt.body[:at], *factoring.stmts(), *stmt.body[at + 1 :])
         return None
 
@@ -147,43 +147,43 @@ class _Factoring:
         """The dims that are summed first, and the operands that vary along them."""
         dims = frozenset(dim.var for dim in self._dims)
         operands = self.compute.operands
-        return dims | {each.var for each in operands if view_variables(each.view) & dims}
+        return dims | {operand.var for operand in operands if view_variables(operand.view) & dims}
 
     def _products(self, value: Expr) -> list[_Product]:
         """``value`` as a sum of products, as far as it is one."""
         inside = variables(value)
         if not inside & self._varying:
             return [_Product(outer=(value,))]
-        found: list[_Product] = []
+        products: list[_Product] = []
         match value:
             case Binary(op="mul"):
                 first, second = self._products(value.a), self._products(value.b)
-                found = [a.times(b) for a in first for b in second]
+                products = [a.times(b) for a in first for b in second]
             case Binary(op="add" | "sub"):
                 second = self._products(value.b)
                 if value.op == "sub":
-                    second = [each.scaled(-1) for each in second]
-                found = [*self._products(value.a), *second]
+                    second = [product.scaled(-1) for product in second]
+                products = [*self._products(value.a), *second]
             case Unary(op="neg"):
-                found = [each.scaled(-1) for each in self._products(value.a)]
-        return found if 0 < len(found) <= _TERMS else [_Product(inner=(value,))]
+                products = [product.scaled(-1) for product in self._products(value.a)]
+        return products if 0 < len(products) <= _TERMS else [_Product(inner=(value,))]
 
     def stmts(self) -> list[Stmt]:
         """What takes the place of the compute."""
         compute, type = self.compute, self.compute.out.buffer.dtype
         sums: dict[tuple[Expr, ...], list[tuple[Expr, ...]]] = {}
-        for each in self._products(compute.body):
-            sums.setdefault(each.inner, []).append(each.outer)
+        for product in self._products(compute.body):
+            sums.setdefault(product.inner, []).append(product.outer)
         order = sorted(sums, key=lambda inner: -len(self._depends(inner)))
-        made: list[Stmt] = []
-        operands = [each for each in compute.operands if each.var not in self._varying]
-        names = set(self.taken) | {each.var.name for each in compute.operands}
+        parts: list[Stmt] = []
+        operands = [operand for operand in compute.operands if operand.var not in self._varying]
+        names = set(self.taken) | {operand.var.name for operand in compute.operands}
         total: Expr | None = None
         for number, inner in enumerate(order):
-            factor = reduce(add, (_product(each, type) for each in sums[inner]))
+            factor = reduce(add, (_product(exprs, type) for exprs in sums[inner]))
             if inner:
                 target, stmts = self._sum(inner, number)
-                made += stmts
+                parts += stmts
                 name = fresh("sum" if number == 0 else f"sum{number + 1}", names)
                 names.add(name)
                 operands.append(Operand(var(name, type), target))
@@ -195,30 +195,30 @@ class _Factoring:
             total = term if total is None else total + term
         assert total is not None
         used = variables(total)
-        dims = tuple(each for each in compute.dims if each not in self._dims)
+        dims = tuple(dim for dim in compute.dims if dim not in self._dims)
         total_name = self._fresh(f"{compute.name}_total", self.computes)
         give("total", "compute", total_name)
-        made.append(
+        parts.append(
             replace(
                 compute,
                 name=total_name,
                 dims=dims,
-                operands=tuple(each for each in operands if each.var in used),
+                operands=tuple(operand for operand in operands if operand.var in used),
             ).with_result(body=total)
         )
-        return made
+        return parts
 
     def _sum(self, inner: tuple[Expr, ...], number: int) -> tuple[View, list[Stmt]]:
         """The sum of the product of ``inner``, and the statements that make it."""
         compute = self.compute
         value = _product(inner, inner[0].type)
         used, depends = variables(value), self._depends(inner)
-        operands = tuple(each for each in compute.operands if each.var in used)
+        operands = tuple(operand for operand in compute.operands if operand.var in used)
         kept = tuple(d for d in compute.dims if d.var in depends and d not in self._dims)
         suffix = str(number + 1) if number else ""
         name = self._fresh(f"{compute.name}_sums{suffix}", self.buffers)
         target: Buffer = buffer(name, compute.out.buffer.dtype, tuple(map(size_of, kept)) or (1,))
-        index = tuple(each.var for each in kept) or (const(0),)
+        index = tuple(dim.var for dim in kept) or (const(0),)
         out = View(target, index)
         dims = tuple(d for d in compute.dims if d in kept or d in self._dims)
         main = compute.name if number == 0 else self._fresh(compute.name + suffix, self.computes)
@@ -233,13 +233,13 @@ class _Factoring:
     def _depends(self, factors: Sequence[Expr]) -> frozenset[Var]:
         """The dims and operands that the product of ``factors`` varies with."""
         used = frozenset[Var]().union(*map(variables, factors))
-        views = (each.view for each in self.compute.operands if each.var in used)
+        views = (operand.view for operand in self.compute.operands if operand.var in used)
         return used.union(*map(view_variables, views))
 
     def _fresh(self, name: str, taken: set[str]) -> str:
-        found = fresh(name, taken)
-        taken.add(found)
-        return found
+        fresh_name = fresh(name, taken)
+        taken.add(fresh_name)
+        return fresh_name
 
 
 def _product(factors: Sequence[Expr], type: DType) -> Expr:

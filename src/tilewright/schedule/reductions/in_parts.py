@@ -77,7 +77,7 @@ class _InParts:
         self.taken = set(taken_names(kernel))
         self.parts = [item_of(part).simple or part for part in stmt.body]
         self.computes = [part for part in self.parts if isinstance(part, Compute)]
-        self.first = next(each for each in self.computes if each.name == compute)
+        self.first = next(member for member in self.computes if member.name == compute)
         self.dim = dim_of(self.first, dim, "in_parts")
 
     def _refusal(self, stmt: Stmt, why: str) -> ScheduleError:
@@ -93,14 +93,14 @@ class _InParts:
         """The dim that goes in parts, of computes that have it."""
         same = same_dims(self.computes)
         one = same[self.computes.index(self.first), self.dim.var.name]
-        found: dict[str, Dim] = {}
-        for n, each in enumerate(self.computes):
-            dims = [dim for dim in each.dims if same[n, dim.var.name] == one]
+        dims_of: dict[str, Dim] = {}
+        for n, compute in enumerate(self.computes):
+            dims = [dim for dim in compute.dims if same[n, dim.var.name] == one]
             if len(dims) > 1 or any(dim.ordered for dim in dims):
-                raise self._refusal(each, "it has the dim twice, or goes in order")
+                raise self._refusal(compute, "it has the dim twice, or goes in order")
             if dims:
-                found[each.name] = dims[0]
-        return found
+                dims_of[compute.name] = dims[0]
+        return dims_of
 
     def _is_along(self, stmt: Stmt) -> bool:
         return isinstance(stmt, Compute) and stmt.name in self.along
@@ -115,16 +115,16 @@ class _InParts:
         before, after = self._beside()
         outside = {buffer for part in (*before, *after) for buffer in item_of(part).touches}
         inside = [part for part in self.parts if self._is_along(part)]
-        whole = outside | {each.out.buffer for each in self.computes if self._sums(each)}
+        whole = outside | {compute.out.buffer for compute in self.computes if self._sums(compute)}
         allocated = [part for part in self.parts if isinstance(part, Allocate)]
         held = [part for part in allocated if part.buffer in whole]
-        own = [part for part in allocated if part.buffer not in whole]
+        allocates = [part for part in allocated if part.buffer not in whole]
         parts = Parts(self.computes, self.along, size, self.place)
         split = parts.split(self.dim, self.taken)
         if split.loop is not None and shorter_at_the_end(split):
             self.loops.append(split.loop[0].name)
-        masked = self._masked({part.buffer for part in own})
-        looped = parts.looped([*own, *inside], split, masked)
+        masked = self._masked({part.buffer for part in allocates})
+        looped = parts.looped([*allocates, *inside], split, masked)
         return block(*held, *before, looped, *after)
 
     def _sums(self, compute: Compute) -> bool:
@@ -132,27 +132,31 @@ class _InParts:
 
     def _check(self) -> None:
         """Refuses what one part would need of another."""
-        totals = {each.out.buffer: each.combiner for each in self.computes if self._sums(each)}
+        totals = {
+            compute.out.buffer: compute.combiner for compute in self.computes if self._sums(compute)
+        }
         places: dict[Buffer, int] = {}
-        for each in filter(self._is_along, self.computes):
-            if self._combines(each):
-                if each.combiner not in ASSOCIATIVE:
-                    raise self._refusal(each, "what it makes of all of the dim is no sum")
-                if each.combiner != totals[each.out.buffer]:
-                    raise self._refusal(each, "its result is combined in two ways")
+        for compute in filter(self._is_along, self.computes):
+            if self._combines(compute):
+                if compute.combiner not in ASSOCIATIVE:
+                    raise self._refusal(compute, "what it makes of all of the dim is no sum")
+                if compute.combiner != totals[compute.out.buffer]:
+                    raise self._refusal(compute, "its result is combined in two ways")
                 continue
-            var, buffer = self.along[each.name].var, each.out.buffer
-            at = [n for n, index in enumerate(each.out.index) if index is var]
+            var, buffer = self.along[compute.name].var, compute.out.buffer
+            at = [n for n, index in enumerate(compute.out.index) if index is var]
             if buffer in totals or len(at) != 1 or places.setdefault(buffer, at[0]) != at[0]:
-                raise self._refusal(each, "it reaches its result otherwise than by the dim")
-        for each in filter(self._is_along, self.computes):
-            var = self.along[each.name].var
-            if any(operand.view.buffer in totals for operand in each.operands):
-                raise self._refusal(each, "it uses a sum that is not complete in a part")
-            for view in views_of(each):
+                raise self._refusal(compute, "it reaches its result otherwise than by the dim")
+        for compute in filter(self._is_along, self.computes):
+            var = self.along[compute.name].var
+            if any(operand.view.buffer in totals for operand in compute.operands):
+                raise self._refusal(compute, "it uses a sum that is not complete in a part")
+            for view in views_of(compute):
                 place = places.get(view.buffer)
                 if place is not None and view.index[place] is not var:
-                    raise self._refusal(each, "it reaches what another makes not by the dim alone")
+                    raise self._refusal(
+                        compute, "it reaches what another makes not by the dim alone"
+                    )
 
     def _beside(self) -> tuple[list[Stmt], list[Stmt]]:
         """The other statements but allocations, before the loop and behind it."""
@@ -176,29 +180,31 @@ class _InParts:
     def _passes(self, item: Item, others: Sequence[Item] | Iterator[Item]) -> bool:
         return all(item.may_pass(other) for other in others)
 
-    def _masked(self, own: set[Buffer]) -> Compute | None:
+    def _masked(self, buffers: set[Buffer]) -> Compute | None:
         """The compute whose mask leaves nothing in a part where it takes all, if nothing else than
-        sums of what vanishes then leaves the loop; ``own`` is what only the loop sees."""
-        found = [each for each in self.computes if self._is_along(each) and takes_all(each)]
-        if not found:
+        sums of what vanishes then leaves the loop; ``buffers`` is what only the loop sees."""
+        computes = [
+            compute for compute in self.computes if self._is_along(compute) and takes_all(compute)
+        ]
+        if not computes:
             return None
-        masked = found[-1]
+        masked = computes[-1]
         at = self.computes.index(masked)
         none, zeros = masked.out.buffer, set[Buffer]()
         if not makes_all(masked, self.computes[at + 1 :]):
             return None
-        for n, each in enumerate(self.computes):
-            if n <= at or not self._is_along(each):
+        for n, compute in enumerate(self.computes):
+            if n <= at or not self._is_along(compute):
                 continue
-            vanishes = self._vanishes(each, none, zeros)
-            if vanishes and each.combiner == "add":
+            vanishes = self._vanishes(compute, none, zeros)
+            if vanishes and compute.combiner == "add":
                 continue
-            if each.out.buffer is none or each.out.buffer not in own:
+            if compute.out.buffer is none or compute.out.buffer not in buffers:
                 return None
-            whole = vanishes and makes_all(each, self.computes[n + 1 :])
-            zeros = zeros | {each.out.buffer} if whole else zeros - {each.out.buffer}
-        outer = (each for each in self.computes[: at + 1] if self._is_along(each))
-        return masked if all(each.out.buffer in own for each in outer) else None
+            whole = vanishes and makes_all(compute, self.computes[n + 1 :])
+            zeros = zeros | {compute.out.buffer} if whole else zeros - {compute.out.buffer}
+        outer = (compute for compute in self.computes[: at + 1] if self._is_along(compute))
+        return masked if all(compute.out.buffer in buffers for compute in outer) else None
 
     def _vanishes(self, compute: Compute, none: Buffer, zeros: set[Buffer]) -> bool:
         """Whether what ``compute`` makes, or adds, is 0 where all of ``none`` is -inf, and of

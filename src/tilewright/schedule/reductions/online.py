@@ -98,7 +98,7 @@ class _Online:
         self.taken = set(taken_names(kernel))
         self.parts = [item_of(part).simple or part for part in stmt.body]
         self.computes = [part for part in self.parts if isinstance(part, Compute)]
-        self.peak = next(each for each in self.computes if each.name == peak)
+        self.peak = next(compute for compute in self.computes if compute.name == peak)
         self.held = self.peak.out.buffer
         reduced = [d for d in self.peak.dims if d.var not in index_variables(self.peak.out)]
         if self.peak.combiner != "max" or len(reduced) != 1:
@@ -116,16 +116,16 @@ class _Online:
 
     def _like(self, compute: Compute, dim: Dim) -> Dim | None:
         """The dim of ``compute`` that is the maximum's ``dim``."""
-        at, own = (self.computes.index(each) for each in (self.peak, compute))
+        at, here = (self.computes.index(stmt) for stmt in (self.peak, compute))
         one = self.same[at, dim.var.name]
-        return next((d for d in compute.dims if self.same[own, d.var.name] == one), None)
+        return next((d for d in compute.dims if self.same[here, d.var.name] == one), None)
 
     @cached_property
     def along(self) -> Mapping[str, Dim]:
         """The dim that goes along with the one that the maximum reduces, of computes that have
         it."""
-        found = {each.name: self._like(each, self.dim) for each in self.computes}
-        return {name: dim for name, dim in found.items() if dim is not None}
+        dims_of = {compute.name: self._like(compute, self.dim) for compute in self.computes}
+        return {name: dim for name, dim in dims_of.items() if dim is not None}
 
     def _is_along(self, stmt: Stmt) -> bool:
         return isinstance(stmt, Compute) and stmt.name in self.along
@@ -134,25 +134,25 @@ class _Online:
     def sums(self) -> list[Compute]:
         """What is reduced along that dim, but for the maximum."""
         return [
-            each
-            for each in self.computes
-            if each is not self.peak
-            and self._is_along(each)
-            and self.along[each.name].var not in index_variables(each.out)
+            compute
+            for compute in self.computes
+            if compute is not self.peak
+            and self._is_along(compute)
+            and self.along[compute.name].var not in index_variables(compute.out)
         ]
 
     @cached_property
     def power(self) -> Compute:
         """The exponential of what is left of the maximum."""
         readers = [c for c in self.computes if self._is_along(c) and self._reads(c, self.held)]
-        for each in readers[:1] if len(readers) == 1 else []:
-            value = uncast(each.body)
-            operands = {o.var for o in each.operands if o.view.buffer is self.held}
+        for reader in readers[:1] if len(readers) == 1 else []:
+            value = uncast(reader.body)
+            operands = {o.var for o in reader.operands if o.view.buffer is self.held}
             left = value.a if isinstance(value, Unary) and value.op == "exp" else None
-            if not isinstance(left, Binary) or left.op != "sub" or each in self.sums:
+            if not isinstance(left, Binary) or left.op != "sub" or reader in self.sums:
                 continue
             if left.b in operands and not variables(left.a) & operands:
-                return each
+                return reader
         raise self._refusal(self.peak, "not one exponential of a difference from it uses it alone")
 
     def _reads(self, compute: Compute, buffer: Buffer) -> bool:
@@ -162,7 +162,7 @@ class _Online:
         """The block with a loop over parts."""
         self._check()
         last = max(n for n, part in enumerate(self.parts) if self._is_along(part))
-        kept = {each.out.buffer for each in self.sums}
+        kept = {compute.out.buffer for compute in self.sums}
         later = (item_of(part).touches for part in self.parts[last + 1 :])
         kept = kept.union(*later) - {self.held}
         rows = Rows(self.peak, self.buffers, self.names)
@@ -185,9 +185,9 @@ class _Online:
             if not any(map(self._is_finite, self.computes)):
                 yield rows.finite()
             yield from rows.factor_of_parts()
-            for each in self.sums:
-                index = {d.var: self._of(each, d) for d in rows.dims}
-                yield rows.scaled(each, index)
+            for compute in self.sums:
+                index = {d.var: self._of(compute, d) for d in rows.dims}
+                yield rows.scaled(compute, index)
         if isinstance(part, Compute) and self._is_clear(part):
             yield rows.begun()
         else:
@@ -196,53 +196,61 @@ class _Online:
             yield rows.kept()
 
     def _of(self, compute: Compute, dim: Dim) -> Expr:
-        found = self._like(compute, dim)
-        if found is None or found.var not in index_variables(compute.out):
+        alike = self._like(compute, dim)
+        if alike is None or alike.var not in index_variables(compute.out):
             raise self._refusal(compute, "it adds up what different rows have")
-        return found.var
+        return alike.var
 
     def _check(self) -> None:
         """Refuses what would go on with other values than those at the end."""
         powers = self.power.out.buffer
-        for each in self.sums:
-            if each.combiner != "add" or not is_proportional(each, powers):
-                raise self._refusal(each, "it is no sum of what is proportional to the exponential")
-        for each in self.computes:
-            touches = item_of(each).touches
-            if powers in touches and each is not self.power and each not in self.sums:
-                raise self._refusal(each, "it uses the exponential")
-            own = each in (self.peak, self.power) or self._is_finite(each) or self._is_clear(each)
-            later = not self._is_along(each) and self.held not in item_of(each).writes
-            later = later and self._is_after(each)
-            if self.held in touches and not own and not later:
-                raise self._refusal(each, "it uses the maximum")
+        for compute in self.sums:
+            if compute.combiner != "add" or not is_proportional(compute, powers):
+                raise self._refusal(
+                    compute, "it is no sum of what is proportional to the exponential"
+                )
+        for compute in self.computes:
+            touches = item_of(compute).touches
+            if powers in touches and compute is not self.power and compute not in self.sums:
+                raise self._refusal(compute, "it uses the exponential")
+            is_ours = (
+                compute in (self.peak, self.power)
+                or self._is_finite(compute)
+                or self._is_clear(compute)
+            )
+            later = not self._is_along(compute) and self.held not in item_of(compute).writes
+            later = later and self._is_after(compute)
+            if self.held in touches and not is_ours and not later:
+                raise self._refusal(compute, "it uses the maximum")
         self._check_order()
 
     def _check_order(self) -> None:
         """Refuses what stands among that which goes along, and would not do the same there several
         times, or before sums are complete."""
-        totals = {each.out.buffer for each in self.sums}
-        for each in self.computes:
-            if self._is_after(each):
+        totals = {compute.out.buffer for compute in self.sums}
+        for compute in self.computes:
+            if self._is_after(compute):
                 continue
-            item = item_of(each)
-            reads = {operand.view.buffer for operand in each.operands}
+            item = item_of(compute)
+            reads = {operand.view.buffer for operand in compute.operands}
             if reads & totals:
-                raise self._refusal(each, "it uses a sum that is not complete in a part")
-            again = reads & item.writes and not self._is_along(each) and not self._is_finite(each)
+                raise self._refusal(compute, "it uses a sum that is not complete in a part")
+            again = (
+                reads & item.writes and not self._is_along(compute) and not self._is_finite(compute)
+            )
             if again:
-                raise self._refusal(each, "it changes what it reads, in each part")
+                raise self._refusal(compute, "it changes what it reads, in each part")
 
     def _is_after(self, compute: Compute) -> bool:
         """Whether it stands after all that goes along."""
         at = self.computes.index(compute)
-        return not any(self._is_along(each) for each in self.computes[at:])
+        return not any(self._is_along(later) for later in self.computes[at:])
 
     def _is_clear(self, compute: Compute) -> bool:
         """Whether it gives the maximum what it begins with."""
         value = compute.body
-        own = compute.combiner is None and compute.out.buffer is self.held
-        return own and isinstance(value, Const) and value.value == -math.inf
+        is_start = compute.combiner is None and compute.out.buffer is self.held
+        return is_start and isinstance(value, Const) and value.value == -math.inf
 
     def _is_finite(self, compute: Compute) -> bool:
         """Whether it gives the maximum another value where it is -inf, and nowhere else."""
@@ -265,9 +273,9 @@ class _Online:
         split = parts.split(self.dim, self.taken)
         if split.loop is not None and shorter_at_the_end(split):
             self.loops.append(split.loop[0].name)
-        own = {part.buffer for part in inside if isinstance(part, Allocate)}
-        own |= {each.out.buffer for each in self.sums}
-        seen = {each.out.buffer for each in self.computes} - own
+        buffers = {part.buffer for part in inside if isinstance(part, Allocate)}
+        buffers |= {compute.out.buffer for compute in self.sums}
+        seen = {compute.out.buffer for compute in self.computes} - buffers
         writes = {part.out.buffer for part in inside if isinstance(part, Compute)}
         return parts.looped(inside, split, None if seen & writes else self._masked())
 

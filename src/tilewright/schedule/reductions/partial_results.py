@@ -20,7 +20,7 @@ from tilewright.schedule.queries.place import dim_of, fresh
 
 def check_reduced(compute: Compute, dim: str) -> None:
     """Refuses where ``dim`` of ``compute`` cannot be reduced in parts."""
-    found = dim_of(compute, dim, "rfactor")
+    reduced = dim_of(compute, dim, "rfactor")
 
     def refusal(what: str, why: str, cure: str) -> ScheduleError:
         return ScheduleError(f"rfactor: {what}", where=headline(compute), why=why, cure=cure)
@@ -33,7 +33,7 @@ def check_reduced(compute: Compute, dim: str) -> None:
                 "choose a compute with a combiner",
             )
     for view in compute.outputs:
-        if found.var in mentioned(compute, view):
+        if reduced.var in mentioned(compute, view):
             raise refusal(
                 f"'{dim}' is not reduced",
                 f"the output is {to_text(view)}",
@@ -49,7 +49,7 @@ def check_reduced(compute: Compute, dim: str) -> None:
             "partial results would be combined in another order, or somewhere else",
             "choose a compute whose places its dims say, in any order",
         )
-    if not all(isinstance(each.extent, Const) for each in kept_dims(compute)):
+    if not all(isinstance(kept_dim.extent, Const) for kept_dim in kept_dims(compute)):
         raise refusal(
             "the extents are not constant",
             "the partial results are held in registers",
@@ -67,14 +67,14 @@ def on_views(
     results: Sequence[Result], views: Sequence[View], values: Sequence[Expr] | None
 ) -> tuple[Result, ...]:
     """``results`` at other views, those of the first in front, and with other ``values``."""
-    found: list[Result] = []
+    result: list[Result] = []
     start = 0
     for old in results:
         stop = start + len(old.views)
-        own = old.values if values is None else tuple(values[start:stop])
-        found.append(Result(tuple(views[start:stop]), own, old.combiner))
+        exprs = old.values if values is None else tuple(values[start:stop])
+        result.append(Result(tuple(views[start:stop]), exprs, old.combiner))
         start = stop
-    return tuple(found)
+    return tuple(result)
 
 
 def begun(
@@ -82,7 +82,7 @@ def begun(
 ) -> list[Stmt]:
     """The partial results, and what they start from."""
     index = tuple(d.var for d in dims)
-    neutrals = [each for result in compute.results for each in identities(result)]
+    neutrals = [identity for result in compute.results for identity in identities(result)]
     results = tuple(
         Result((View(target, index),), (value,))
         for target, value in zip(targets, neutrals, strict=True)
@@ -121,10 +121,10 @@ def if_there(compute: Compute, stmt: Stmt, facts: Facts) -> Stmt:
         for view in compute.outputs
         for index, size in zip(view.index, view.buffer.sizes, strict=True)
     )
-    if all(inside.prove(each) is True for each in places):
+    if all(inside.prove(place) is True for place in places):
         return stmt
     some = [const(1) <= dim.extent for dim in compute.dims if dim not in kept]
-    condition = all_of(each for each in some if facts.prove(each) is not True)
+    condition = all_of(expr for expr in some if facts.prove(expr) is not True)
     return stmt if condition is None else If(condition, stmt)
 
 
@@ -151,7 +151,7 @@ def prefixes(compute: Compute) -> list[str]:
     views = compute.outputs
     if len(views) == 1:
         return [compute.name]
-    found: list[str] = []
+    names: list[str] = []
     for view in views:
-        found.append(fresh(f"{compute.name}_{view.buffer.name}", found))
-    return found
+        names.append(fresh(f"{compute.name}_{view.buffer.name}", names))
+    return names

@@ -42,8 +42,8 @@ def in_blocks(
         # Tiles of others, which have the compute in a loop of their own, may stand before.
         at = next(n for n, part in enumerate(stmt.body) if is_called(part, compute))
         tiles = max((n for n in range(at) if holds(stmt.body[n], compute)), default=-1) + 1
-        done, own = change(Block(stmt.body[tiles:]), place)
-        loops.extend(own)
+        done, names = change(Block(stmt.body[tiles:]), place)
+        loops.extend(names)
         return block(*(rewrite_placed(part, place, here) for part in stmt.body[:tiles]), done)
 
     changed = rewrite_kernel(kernel, here)
@@ -65,10 +65,10 @@ class Parts:
     def split(self, dim: Dim, taken: set[str]) -> Split:
         """``dim`` in parts, in a loop called ``loop`` among the results; ``taken`` are names that
         others have."""
-        found = split_dim(dim, self.size, self.place, taken, taken)
-        if found.loop is not None:
-            give("loop", "loop", found.loop[0].name)
-        return found
+        result = split_dim(dim, self.size, self.place, taken, taken)
+        if result.loop is not None:
+            give("loop", "loop", result.loop[0].name)
+        return result
 
     def looped(self, inside: Sequence[Stmt], split: Split, masked: Compute | None) -> Stmt:
         """The statements part by part: what they hand on by the dim is as long as a part. Parts of
@@ -96,10 +96,10 @@ class Parts:
     def _shortened(self, body: Stmt, buffer: Buffer, split: Split) -> Stmt:
         """``body`` with as much of ``buffer`` as a part needs."""
         views = [
-            (self.along[each.name].var, view)
-            for each in self.computes
-            if each.name in self.along
-            for view in views_of(each)
+            (self.along[compute.name].var, view)
+            for compute in self.computes
+            if compute.name in self.along
+            for view in views_of(compute)
             if view.buffer is buffer
         ]
         at = [n for n in range(buffer.rank) if views and all(v.index[n] is d for d, v in views)]
@@ -125,12 +125,12 @@ def takes_all(compute: Compute) -> bool:
 
 def makes_all(compute: Compute, later: Sequence[Compute]) -> bool:
     """Whether it makes all that the ``later`` ones touch of its buffer, as far as dims tell."""
-    own = _ranges(compute, compute.out)
-    views = [(each, view) for each in later for view in views_of(each)]
-    same = (_ranges(each, v) == own for each, v in views if v.buffer is compute.out.buffer)
+    ranges = _ranges(compute, compute.out)
+    views = [(part, view) for part in later for view in views_of(part)]
+    same = (_ranges(part, v) == ranges for part, v in views if v.buffer is compute.out.buffer)
     places = [index for index in compute.out.index if isinstance(index, Var)]
     whole = compute.out.mask is None and len({*places}) == len(places)
-    return whole and None not in own and all(same)
+    return whole and None not in ranges and all(same)
 
 
 def _ranges(compute: Compute, view: View) -> list[tuple[bool, Expr] | None]:
@@ -155,9 +155,9 @@ def _somewhere(compute: Compute) -> Iterator[Expr]:
         form = difference(condition)
         if form is None or any(variables(t) & extents.keys() - {t} for t in form.terms):
             continue
-        own = {term: n for term, n in form.terms.items() if term in extents}
-        most = [extents[term] for term, n in own.items() if isinstance(term, Var) and n > 0]
-        steps = [n for n in own.values() if n > 0]
+        terms = {term: n for term, n in form.terms.items() if term in extents}
+        most = [extents[term] for term, n in terms.items() if isinstance(term, Var) and n > 0]
+        steps = [n for n in terms.values() if n > 0]
         if None in most:
             continue
         greatest = sum(n * (size - 1) for n, size in zip(steps, most, strict=True) if size)

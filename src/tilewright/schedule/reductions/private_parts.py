@@ -42,14 +42,14 @@ def in_private_parts(
     atomic: bool,
 ) -> Kernel:
     """``kernel`` with ``compute`` in parts, the variable and how many of them ``number`` says."""
-    found, _ = computes_named(kernel, compute, "rfactor")[0]
+    root, _ = computes_named(kernel, compute, "rfactor")[0]
     counter = Dim(number[0], const(number[1]))
     value = fresh("part", taken_names(kernel))
-    parts = _Parts(found, dim_of(found, dim, "rfactor"), counter, tuple(storage), value)
+    parts = _Parts(root, dim_of(root, dim, "rfactor"), counter, tuple(storage), value)
     parts.check(atomic)
 
     def change(stmt: Stmt, _place: Place) -> Stmt | None:
-        if isinstance(stmt, Block) and any(part is found for part in stmt.body):
+        if isinstance(stmt, Block) and any(part is root for part in stmt.body):
             return parts.on_block(stmt, atomic)
         return None
 
@@ -191,7 +191,7 @@ class _Parts:
             f"{old.name}_{name}", old.dtype, (self.parts, *old.shape), space=Space.PRIVATE
         )
         begins, into = (
-            View(local, (self.number.var, *each.out.index)) for each in (init, self.compute)
+            View(local, (self.number.var, *compute.out.index)) for compute in (init, self.compute)
         )
         dims = (self.number, *init.dims)
         assert isinstance(self.dim.extent, Const)

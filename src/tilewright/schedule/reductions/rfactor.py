@@ -136,22 +136,22 @@ def rfactor(
 
     Their order is then another in each run, and so is what rounding makes of a sum of floats.
     """
-    for found, _ in computes_named(kernel, compute, "rfactor", any_kind=not private):
-        check_reduced(found, dim)
+    for stmt, _ in computes_named(kernel, compute, "rfactor", any_kind=not private):
+        check_reduced(stmt, dim)
         if lanes is None:
-            _check_size(found, dim, parts, multiple)
+            _check_size(stmt, dim, parts, multiple)
     taken = taken_names(kernel)
     number = var(name or fresh("piece", taken))
     if private:
         return in_private_parts(kernel, compute, dim, (number, parts), storage, atomic)
     if lanes is None:
         neighbours = _Neighbours(dim, parts, number, multiple, least, _again(kernel, compute))
-        return expanded(kernel, compute, lambda found, place: neighbours.of(found, place.facts))
+        return expanded(kernel, compute, lambda stmt, place: neighbours.of(stmt, place.facts))
     part, lane = (var(fresh(f"{dim}_{what}", taken)) for what in ("part", "lane"))
     widened = _Lanes(dim, Dim(part, const(parts)), Dim(lane, const(lanes)), masked)
     # In a block of their own: registers live no longer than that.
     return rewrite_computes(
-        kernel, {compute}, lambda found, place: block(*widened.of(found, place.facts))
+        kernel, {compute}, lambda stmt, place: block(*widened.of(stmt, place.facts))
     )
 
 
@@ -189,7 +189,7 @@ def _buffers(
 
 
 def _views(buffers: Sequence[Buffer], dims: Sequence[Dim]) -> list[View]:
-    return [View(each, tuple(d.var for d in dims)) for each in buffers]
+    return [View(memory, tuple(d.var for d in dims)) for memory in buffers]
 
 
 @dataclass(frozen=True)

@@ -69,7 +69,7 @@ class Rows:
         those of the rows."""
         dims = tuple(d for d in total.dims if d.var in index_variables(total.out))
         old = var("x", total.out.buffer.dtype)
-        at = tuple(substitute(each, index) for each in self.peak.out.index)
+        at = tuple(substitute(expr, index) for expr in self.peak.out.index)
         operands = (Operand(old, total.out), Operand(self.y, View(self.factor, at)))
         name = fresh(f"{total.name}_scale", self.names)
         self.names.add(name)

@@ -100,23 +100,23 @@ def stream_k(
     work-items lie side by side, ``vector`` elements of each at a time. Among the results of the
     step, ``store`` keeps what a share has of a tile, and ``combine`` adds that up.
     """
-    found = loops_named(kernel, loop, "stream_k", any_kind=False)
+    result = loops_named(kernel, loop, "stream_k", any_kind=False)
     taken = taken_names(kernel) | names_in(kernel)[0]
-    made: list[Stmt] = []
+    stmts: list[Stmt] = []
 
     def change(stmt: Stmt, _place: Place) -> Stmt | None:
         if not (isinstance(stmt, For) and stmt.kind in (LoopKind.GRID, *THREADS)):
             return None
-        if any(part is found[0][0] for part in walk_stmts(stmt)):
-            made.append(_Streaming(_nest(stmt, loop, taken), workgroups, name, vector).stmt())
-            return made[-1]
+        if any(part is result[0][0] for part in walk_stmts(stmt)):
+            stmts.append(_Streaming(_nest(stmt, loop, taken), workgroups, name, vector).stmt())
+            return stmts[-1]
         return None
 
     body = rewrite_placed(kernel.body, Place(), change)
-    if not made or len(found) > 1:
+    if not stmts or len(result) > 1:
         raise _refusal(
-            f"{len(found)} loops '{loop}' stand in {len(made)} nests of workgroups",
-            found[0][0],
+            f"{len(result)} loops '{loop}' stand in {len(stmts)} nests of workgroups",
+            result[0][0],
             "the iterations of one loop, in all tiles of a grid, are shared",
             "distribute tiles over workgroups first, and name a loop inside",
         )
@@ -229,14 +229,14 @@ class _Streaming:
         items = [int(e.extent.value) for e in self.nest.items if isinstance(e.extent, Const)]
         shape = (self.workgroups, self.kept, *items, *old.shape)
         first = len(shape) - len(old.shape)
-        own = [(first + b.dim, b.size) for b in old.layout.blocks]
+        tiles_of = [(first + b.dim, b.size) for b in old.layout.blocks]
         vectors: list[tuple[int, int]] = []
-        if own:
-            dim, size = own.pop()
+        if tiles_of:
+            dim, size = tiles_of.pop()
             width = gcd(size, vector)
-            own.append((dim, size // width))
+            tiles_of.append((dim, size // width))
             vectors = [(dim, width)] if width > 1 else []
-        order = [(0, self.workgroups), (1, self.kept), *own]
+        order = [(0, self.workgroups), (1, self.kept), *tiles_of]
         order += [*((2 + i, size) for i, size in enumerate(items)), *vectors]
         stride, blocks = 1, list[LayoutBlock]()
         for dim, size in reversed(order):
@@ -246,9 +246,9 @@ class _Streaming:
         return Buffer(name, old.dtype, shape, Layout(tuple(reversed(blocks))))
 
     def _name(self, name: str) -> Var:
-        made = var(fresh(name, self.taken))
-        self.taken.add(made.name)
-        return made
+        variable = var(fresh(name, self.taken))
+        self.taken.add(variable.name)
+        return variable
 
     # The shares.
 
@@ -325,8 +325,8 @@ class _Streaming:
 
 def _accumulating(nest: _Nest) -> Compute:
     """What accumulates in the loop, in one buffer that the tile allocates."""
-    own = buffers_allocated(nest.loop)
-    touched = [a for a in accesses(nest.loop, Place()) if a.view.buffer not in own]
+    buffers = buffers_allocated(nest.loop)
+    touched = [a for a in accesses(nest.loop, Place()) if a.view.buffer not in buffers]
     sums = [access.stmt for access in touched if access.writes]
     written = {access.view.buffer for access in touched if access.writes}
     read = {access.view.buffer for access in touched if not access.writes}

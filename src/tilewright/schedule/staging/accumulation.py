@@ -44,19 +44,21 @@ def accumulated(
         if not (isinstance(stmt, For) and stmt.var.name == at):
             return None
         inside = place.inside(stmt)
-        own = [
+        matching = [
             (s, p)
             for s, p in walk_placed(stmt.body, inside)
             if isinstance(s, Compute) and s.name == compute
         ]
-        if not own:
+        if not matching:
             return None
-        if len(own) > 1:
+        if len(matching) > 1:
             raise _refusal(
-                own[0][0], f"it stands {len(own)} times inside '{at}'", "choose an inner loop"
+                matching[0][0],
+                f"it stands {len(matching)} times inside '{at}'",
+                "choose an inner loop",
             )
         found = True
-        target, here = own[0]
+        target, here = matching[0]
         inner = _on_body(stmt.body, inside, target, here, names, space, layout, whole)
         return replace(stmt, body=inner)
 

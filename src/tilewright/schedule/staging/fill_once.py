@@ -98,12 +98,12 @@ class _Filled:
         self.old, self.place = old, place
         touching = [stmt for stmt in follows if old in buffers_in(stmt)]
         self.filling = [stmt for stmt in touching if old in buffers_written(stmt)]
-        self.rest = [stmt for stmt in follows if all(stmt is not each for each in self.filling)]
+        self.rest = [stmt for stmt in follows if all(stmt is not fill for fill in self.filling)]
         if touching[: len(self.filling)] != self.filling or old.symbols:
             raise self._refusal("it is read before it is full, or its size is not a number")
         for stmt in self.filling:
-            own = buffers_allocated(stmt) | {old}
-            if not buffers_written(stmt) <= own or not buffers_in(stmt) <= own | constant:
+            buffers = buffers_allocated(stmt) | {old}
+            if not buffers_written(stmt) <= buffers or not buffers_in(stmt) <= buffers | constant:
                 raise self._refusal("it is filled with what the kernel makes, or not it alone")
         self.kept = list(self._kept())
         dropped = [loop for loop in place.loops if loop not in self.kept]
@@ -160,7 +160,10 @@ class _Filled:
         outer = [
             LayoutBlock(n, size, room * prod(extents[n + 1 :])) for n, size in enumerate(extents)
         ]
-        inner = [replace(each, dim=each.dim + count) for each in self.old.layout.blocks]
+        inner = [
+            replace(layout_block, dim=layout_block.dim + count)
+            for layout_block in self.old.layout.blocks
+        ]
         new = replace(
             self.old,
             name=name,

@@ -34,13 +34,13 @@ def finished(kernel: Kernel, compute: str, space: Space) -> Kernel:
         name = fresh(f"{target.name}_made", buffers)
         buffers.add(name)
         layout = ordered_layout(shape, range(len(shape)))
-        made = View(Buffer(name, target.dtype, shape, layout, space), dims)
+        view = View(Buffer(name, target.dtype, shape, layout, space), dims)
         value = var(fresh("made", place.names | {d.name for d in dims}), target.dtype)
-        first = replace(stmt, name=fresh(f"{stmt.name}_finish", names)).with_result(made)
-        left = replace(stmt, operands=(Operand(value, made),)).with_result(body=value)
+        first = replace(stmt, name=fresh(f"{stmt.name}_finish", names)).with_result(view)
+        left = replace(stmt, operands=(Operand(value, view),)).with_result(body=value)
         give("finish", "compute", first.name)
         give("buffer", "buffer", name)
-        return block(Allocate(made.buffer), first, left)
+        return block(Allocate(view.buffer), first, left)
 
     return rewrite_kernel(kernel, on_stmt)
 

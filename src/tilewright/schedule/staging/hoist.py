@@ -38,31 +38,31 @@ def hoist_pack(kernel: Kernel, buffer: str) -> tuple[Kernel, Kernel]:
     old = _allocated(kernel, body, buffer)
     source = _source(kernel, old, [s for s in body if old in buffers_written(s)])
     statements = [_Touching.of(s) for s in body if not isinstance(s, Allocate)]
-    own = [s.buffer for s in body if isinstance(s, Allocate)]
-    made = _made_of(source.buffer, own, statements)
-    filling = [s for s in statements if s.writes & made]
-    rest = [s for s in statements if not s.writes & made]
-    for each in rest:
-        if source.buffer in each.touches:
+    buffers = [s.buffer for s in body if isinstance(s, Allocate)]
+    sources = _made_of(source.buffer, buffers, statements)
+    filling = [s for s in statements if s.writes & sources]
+    rest = [s for s in statements if not s.writes & sources]
+    for touching in rest:
+        if source.buffer in touching.touches:
             raise ScheduleError(
                 f"hoist_pack: '{source.name}' is still read without packing",
-                where=headline(each.stmt),
+                where=headline(touching.stmt),
                 why="the kernel would need both",
                 cure="stage every operand that reads it first",
             )
-    still = frozenset[Buffer]().union(*(each.touches for each in rest))
-    taken = [old, *(b for b in own if b in made and b in still and b is not old)]
+    still = frozenset[Buffer]().union(*(touching.touches for touching in rest))
+    taken = [old, *(b for b in buffers if b in sources and b in still and b is not old)]
     new = {b: replace(b, space=Space.GLOBAL) for b in taken}
-    inside = [Allocate(b) for b in own if b in made and b not in new]
-    split = _on(block(*inside, *(each.stmt for each in filling)), new)
+    inside = [Allocate(b) for b in buffers if b in sources and b not in new]
+    split = _on(block(*inside, *(touching.stmt for touching in filling)), new)
     _check_numbers(kernel, split)
-    params = (source, *(Param(each, "out") for each in new.values()))
+    params = (source, *(Param(part, "out") for part in new.values()))
     pack = Kernel(f"{kernel.name}_pack_{source.name}", params, split)
     main_params: list[Param | ScalarParam] = []
     for param in kernel.params:
         main_params += [Param(b, "in") for b in new.values()] if param is source else [param]
-    kept = [s for s in body if not isinstance(s, Allocate) or s.buffer not in made]
-    moved = {id(each.stmt) for each in filling}
+    kept = [s for s in body if not isinstance(s, Allocate) or s.buffer not in sources]
+    moved = {id(touching.stmt) for touching in filling}
     left = _on(block(*(s for s in kept if id(s) not in moved)), new)
     main = replace(kernel, params=tuple(main_params), body=left)
     return simplify_kernel(pack), simplify_kernel(main)
@@ -81,34 +81,36 @@ class _Touching:
         return _Touching(stmt, frozenset(buffers_in(stmt)), frozenset(buffers_written(stmt)))
 
 
-def _made_of(source: Buffer, own: list[Buffer], statements: list[_Touching]) -> frozenset[Buffer]:
-    """Those of the kernel's ``own`` buffers that are made of ``source`` and nothing else, before
-    anything reads them that is not."""
-    found = frozenset(own)
+def _made_of(
+    source: Buffer, buffers: list[Buffer], statements: list[_Touching]
+) -> frozenset[Buffer]:
+    """Those of ``buffers`` that are made of ``source`` and nothing else, before anything reads
+    them that is not."""
+    kept = frozenset(buffers)
     while True:
-        wrong = frozenset[Buffer]().union(*_mixed(source, found, statements))
+        wrong = frozenset[Buffer]().union(*_mixed(source, kept, statements))
         reached = frozenset([source])
-        for each in statements:
-            if each.touches & reached:
-                reached |= each.writes
-        less = (found - wrong) & reached
-        if less == found:
-            return found
-        found = less
+        for statement in statements:
+            if statement.touches & reached:
+                reached |= statement.writes
+        less = (kept - wrong) & reached
+        if less == kept:
+            return kept
+        kept = less
 
 
 def _mixed(
-    source: Buffer, found: frozenset[Buffer], statements: list[_Touching]
+    source: Buffer, buffers: frozenset[Buffer], statements: list[_Touching]
 ) -> Iterator[frozenset[Buffer]]:
-    """Buffers of ``found`` that something else goes into, or that are written after a reader that
+    """Buffers of ``buffers`` that something else goes into, or that are written after a reader that
     would stay."""
     read = frozenset[Buffer]()
-    for each in statements:
-        if each.touches <= found | {source} and each.writes <= found:
-            yield each.writes & read
+    for statement in statements:
+        if statement.touches <= buffers | {source} and statement.writes <= buffers:
+            yield statement.writes & read
         else:
-            yield each.writes & found
-            read |= each.touches
+            yield statement.writes & buffers
+            read |= statement.touches
 
 
 def _on(stmt: Stmt, new: dict[Buffer, Buffer]) -> Stmt:
@@ -126,8 +128,8 @@ def _check_numbers(kernel: Kernel, split: Stmt) -> None:
     """Refuses to pack by what only calls pass."""
     used = {v for held in buffers_in(split) for v in held.symbols}
     for stmt in walk_stmts(split):
-        used |= {v for each in direct_exprs(stmt) for v in variables(each)}
-    names = [each.name for each in kernel.scalars if each.var in used]
+        used |= {v for direct_expr in direct_exprs(stmt) for v in variables(direct_expr)}
+    names = [scalar.name for scalar in kernel.scalars if scalar.var in used]
     if names:
         raise ScheduleError(
             "hoist_pack: what is packed depends on " + ", ".join(names),

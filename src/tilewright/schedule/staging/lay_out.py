@@ -104,8 +104,8 @@ def lay_out(
             cure="name one of " + ", ".join(allocated),
         )
 
-    def held(old: Buffer, found: Iterable[Access]) -> Buffer:
-        new = _shrunk(old, list(found)) if shrink else old
+    def held(old: Buffer, touching: Iterable[Access]) -> Buffer:
+        new = _shrunk(old, list(touching)) if shrink else old
         order = _ordered(new, layout) if layout else new.layout
         return replace(new, layout=order, dtype=dtype or old.dtype, space=space or old.space)
 
@@ -133,9 +133,9 @@ def _held(body: Stmt, name: str, how: Callable[[Buffer, Iterable[Access]], Buffe
                 parts[n:] = sequence(rest)
         if all(one is other for one, other in zip(parts, stmt.body, strict=True)):
             return None
-        made = Block(tuple(parts))
+        whole = Block(tuple(parts))
         # What is inside may allocate such, too.
-        return block(*(rewrite_placed(part, here, change) for here, part in place.along(made)))
+        return block(*(rewrite_placed(part, here, change) for here, part in place.along(whole)))
 
     return rewrite_placed(body, Place(), change)
 
@@ -158,10 +158,10 @@ def _shrunk(buffer: Buffer, reached: Sequence[Access]) -> Buffer:
     return replace(buffer, sizes=shape, layout=ordered_layout(shape, range(buffer.rank)))
 
 
-def _reach(found: Sequence[Access], dim: int, size: int) -> int:
+def _reach(touching: Sequence[Access], dim: int, size: int) -> int:
     """How many elements along ``dim`` have to be there."""
-    greatest = [each.facts.bounds(each.view.index[dim])[1] for each in found]
-    return max((size if each is None else min(size, each + 1) for each in greatest), default=size)
+    greatest = [access.facts.bounds(access.view.index[dim])[1] for access in touching]
+    return max((size if most is None else min(size, most + 1) for most in greatest), default=size)
 
 
 def _copied(kernel: Kernel, buffer: str, since: str) -> tuple[Stmt, str]:
@@ -176,7 +176,7 @@ def _copied(kernel: Kernel, buffer: str, since: str) -> tuple[Stmt, str]:
         if at is None:
             return None
         held = [s.buffer for s in parts[:at] if isinstance(s, Allocate)]
-        old = next((each for each in held if each.name == buffer), None)
+        old = next((other for other in held if other.name == buffer), None)
         if old is None:
             raise ScheduleError(
                 f"lay_out: '{buffer}' is not allocated in the block of '{since}'",
@@ -249,8 +249,8 @@ def _kept(node: Expr, new: Buffer) -> Expr:
 
 def _in_compute(compute: Compute, old: Buffer, new: Buffer) -> Compute:
     for result in compute.results:
-        own = [view for view in result.views if view.buffer is old]
-        if own and (result.combiner is not None or compute.instruction):
+        views = [view for view in result.views if view.buffer is old]
+        if views and (result.combiner is not None or compute.instruction):
             raise _fixed(old, compute.name)
     wide: dict[Var, Var] = {}
     operands = list(compute.operands)
@@ -269,25 +269,25 @@ def _in_compute(compute: Compute, old: Buffer, new: Buffer) -> Compute:
     def renewed(expr: Expr) -> Expr:
         return rewrite(substitute(expr, values), lambda node: back.get(node, node))
 
-    made = map_exprs(replace(compute, operands=()), renewed)
-    assert isinstance(made, Compute)
+    stmt = map_exprs(replace(compute, operands=()), renewed)
+    assert isinstance(stmt, Compute)
     renewed_operands = tuple(
         replace(o, view=replace(o.view, index=tuple(map(renewed, o.view.index)))) for o in operands
     )
     results = tuple(
         replace(
-            each,
+            result,
             values=tuple(
                 cast(new.dtype, value) if view.buffer is old else value
-                for value, view in zip(each.values, each.views, strict=True)
+                for value, view in zip(result.values, result.views, strict=True)
             ),
             views=tuple(
-                replace(view, buffer=new) if view.buffer is old else view for view in each.views
+                replace(view, buffer=new) if view.buffer is old else view for view in result.views
             ),
         )
-        for each in made.results
+        for result in stmt.results
     )
-    return replace(made, operands=renewed_operands, results=results)
+    return replace(stmt, operands=renewed_operands, results=results)
 
 
 def _fixed(old: Buffer, user: str) -> ScheduleError:

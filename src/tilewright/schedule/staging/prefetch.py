@@ -69,10 +69,10 @@ def prefetch(
     """
     asked: list[Call] = []
 
-    def change(found: For, place: Place) -> Stmt:
-        (within,) = place.within(found)
+    def change(nest: For, place: Place) -> Stmt:
+        (within,) = place.within(nest)
         name = "prefetch_second" if second else "prefetch"
-        return replace(found, body=_asking(found.body, within, buffer, (found, ahead), asked, name))
+        return replace(nest, body=_asking(nest.body, within, buffer, (nest, ahead), asked, name))
 
     changed = rewrite_loops(kernel, {loop}, change)
     if not asked:
@@ -139,8 +139,8 @@ def _reads(stmt: Stmt, place: Place, buffer: str, loops: tuple[For, ...]) -> Ite
     if _runs_in_order(stmt):
         return
     around = (*loops, stmt) if isinstance(stmt, For) else loops
-    for each, within in zip(nested(stmt), place.within(stmt), strict=True):
-        yield from _reads(each, within, buffer, around)
+    for part, within in zip(nested(stmt), place.within(stmt), strict=True):
+        yield from _reads(part, within, buffer, around)
 
 
 def _later(view: View, loop: For, ahead: int) -> View:
@@ -157,15 +157,15 @@ def _lines(reads: Iterator[_Read]) -> Iterator[View]:
     for view, loops, facts in reads:
         offset = simplify(view.buffer.layout.offset_of(view.index), facts)
         for point in product(*map(_iterations, loops)):
-            values = dict(zip((each.var for each in loops), point, strict=True))
+            values = dict(zip((loop.var for loop in loops), point, strict=True))
             place = flattened(substitute(offset, values))
             line = place.constant * view.buffer.dtype.bytes // _LINE
             key = (frozenset(place.terms.items()), line)
             if key not in seen:
                 seen.add(key)
-                yield View(view.buffer, tuple(substitute(each, values) for each in view.index))
+                yield View(view.buffer, tuple(substitute(expr, values) for expr in view.index))
 
 
 def _iterations(loop: For) -> list[Const]:
     assert isinstance(loop.extent, Const)
-    return [const(each) for each in range(int(loop.extent.value))]
+    return [const(number) for number in range(int(loop.extent.value))]

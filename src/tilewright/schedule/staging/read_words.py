@@ -44,10 +44,10 @@ def read_words(kernel: Kernel, compute: str, operand: str, axis: int, dtype: DTy
     multiple of its bits; the array is a parameter that nothing writes, and is read without a mask.
     Where `stage` packs the words, `inline` of the compute that joins them makes them there.
     """
-    found = [stmt for stmt, _ in computes_named(kernel, compute, "read_words")]
-    reading = _Reading(kernel, tuple(found), operand, axis, dtype)
+    computes = [stmt for stmt, _ in computes_named(kernel, compute, "read_words")]
+    reading = _Reading(kernel, tuple(computes), operand, axis, dtype)
     reading.check()
-    readers = rewrite_computes(kernel, {compute}, lambda found, _: reading.in_reader(found))
+    readers = rewrite_computes(kernel, {compute}, lambda stmt, _: reading.in_reader(stmt))
     body = block(Allocate(reading.words), reading.join(), readers.body)
     return replace(kernel, body=body)
 
@@ -104,14 +104,14 @@ class _Reading:
             )
 
     def _of(self, reader: Compute) -> Operand:
-        known = {each.var.name: each for each in reader.operands}
-        if self.operand not in known:
+        by_name = {operand.var.name: operand for operand in reader.operands}
+        if self.operand not in by_name:
             raise self._refusal(
                 f"there is no operand '{self.operand}'",
                 "operands are what is read",
-                "choose one of " + ", ".join(known),
+                "choose one of " + ", ".join(by_name),
             )
-        return known[self.operand]
+        return by_name[self.operand]
 
     @cached_property
     def parts(self) -> Buffer:
@@ -137,17 +137,17 @@ class _Reading:
             names.add(dims[-1].var.name)
         operands: list[Operand] = []
         for number in range(self.times):
-            index: list[Expr] = [each.var for each in dims]
+            index: list[Expr] = [dim.var for dim in dims]
             index[self.axis] = index[self.axis] * self.times + number
             part = var(fresh("part", names), self.parts.dtype)
             names.add(part.name)
             operands.append(Operand(part, View(self.parts, tuple(index))))
         shifted = (
-            cast(self.dtype, each.var) << const(number * self.parts.dtype.bits, self.dtype)
-            for number, each in enumerate(operands)
+            cast(self.dtype, operand.var) << const(number * self.parts.dtype.bits, self.dtype)
+            for number, operand in enumerate(operands)
         )
         _, computes = names_in(self.kernel)
-        out = View(self.words, tuple(each.var for each in dims))
+        out = View(self.words, tuple(dim.var for dim in dims))
         name = fresh(f"{self.parts.name}_join", computes)
         return Compute.single(name, tuple(dims), out, tuple(operands), reduce(or_, shifted))
 
@@ -160,8 +160,8 @@ class _Reading:
         first = cast(self.dtype, number * self.parts.dtype.bits)
         values = {old.var: cast(self.parts.dtype, word >> first)}
         operands = tuple(
-            Operand(word, View(self.words, tuple(index))) if each is old else each
-            for each in reader.operands
+            Operand(word, View(self.words, tuple(index))) if operand is old else operand
+            for operand in reader.operands
         )
         body = substitute(reader.body, values)
         return replace(reader, operands=operands).with_result(body=body)

@@ -77,9 +77,9 @@ class _Storing:
         items, inside = work_items(stmt, place, "stage_result")
         self.made.clear()
         new: dict[Compute, Stmt] = {
-            found: self._staged(found, here, items)
-            for found, here in walk_placed(items[-1].body, inside)
-            if isinstance(found, Compute) and found.name == self.shared.compute
+            compute: self._staged(compute, here, items)
+            for compute, here in walk_placed(items[-1].body, inside)
+            if isinstance(compute, Compute) and compute.name == self.shared.compute
         }
         body = rewrite_stmts(
             items[-1].body, lambda s: new.get(s, s) if isinstance(s, Compute) else s
@@ -90,16 +90,16 @@ class _Storing:
         """What stands for ``compute``: what is held goes to shared memory, and is stored there."""
         held = _held(compute, items)
         _check(compute, held, here, items)
-        own = [Dim(loop.var, loop.extent) for loop in items]
-        whole = replace(compute, dims=(*own, *compute.dims))
+        item_dims = [Dim(loop.var, loop.extent) for loop in items]
+        whole = replace(compute, dims=(*item_dims, *compute.dims))
         order = _memory_order(whole)
         copies: list[Stmt] = []
         operands = list(whole.operands)
         for operand in held:
             used = view_variables(operand.view)
             dims = [d for d in compute.dims if d.var in used]
-            buffer = self._buffer(operand, [*own, *dims], order)
-            index = tuple(d.var for d in (*own, *dims))
+            buffer = self._buffer(operand, [*item_dims, *dims], order)
+            index = tuple(d.var for d in (*item_dims, *dims))
             name = fresh(f"{operand.var.name}_share", self.shared.names)
             give(operand.var.name, "compute", name)
             copies.append(
@@ -130,8 +130,8 @@ class _Storing:
 
 def _held(compute: Compute, items: Sequence[For]) -> list[Operand]:
     """The operands that each work-item has in memory of its own."""
-    own = buffers_allocated(items[-1].body)
-    return [o for o in compute.operands if o.view.buffer in own]
+    buffers = buffers_allocated(items[-1].body)
+    return [o for o in compute.operands if o.view.buffer in buffers]
 
 
 def _check(compute: Compute, held: Sequence[Operand], here: Place, items: Sequence[For]) -> None:

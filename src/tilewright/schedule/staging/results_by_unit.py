@@ -74,26 +74,26 @@ class _Storing:
         if not holds(stmt, compute):
             return None
         items, inside = work_items(stmt, place, "stage_result")
-        (found, here), *others = [
-            (each, within)
-            for each, within in walk_placed(items[-1].body, inside)
-            if isinstance(each, Compute) and each.name == compute
+        (member, here), *others = [
+            (part, within)
+            for part, within in walk_placed(items[-1].body, inside)
+            if isinstance(part, Compute) and part.name == compute
         ]
-        assert isinstance(found, Compute)
+        assert isinstance(member, Compute)
         if others:
             raise refusal(
                 f"'{compute}' stands here more than once",
-                found,
+                member,
                 "its subgroups have one tile each",
                 "store before the compute is partitioned",
             )
-        _check(found, here, items, inside)
-        dims = [*(Dim(loop.var, loop.extent) for loop in items), *found.dims]
-        target = found.out.buffer
+        _check(member, here, items, inside)
+        dims = [*(Dim(loop.var, loop.extent) for loop in items), *member.dims]
+        target = member.out.buffer
         tile = self.shared.buffer(f"{target.name}_tile", target.dtype, dims)
         again = len(here.loops) > len(inside.loops)
-        made = self._stored(found, here, View(tile, _index(items, found)), again)
-        body = rewrite_stmts(items[-1].body, lambda s: made if s is found else s)
+        stored = self._stored(member, here, View(tile, _index(items, member)), again)
+        body = rewrite_stmts(items[-1].body, lambda s: stored if s is member else s)
         body = block(*sequence(body), Call("wait_stores", (const(0),)))
         return block(Allocate(tile), around(items, body))
 
@@ -121,18 +121,18 @@ class _Storing:
         whole = Compute.single(name, compute.dims, compute.out, (Operand(value, part),), value)
         stmt, copy = tile_compute(whole, here, self.by.boxes), self.by.instruction
         assert copy is not None
-        for each, place in walk_placed(stmt, here):
-            if isinstance(each, Compute):
-                self._check_box(each, place, copy)
+        for inner, place in walk_placed(stmt, here):
+            if isinstance(inner, Compute):
+                self._check_box(inner, place, copy)
 
-        def change(each: Stmt) -> Stmt:
-            match each:
+        def change(inner: Stmt) -> Stmt:
+            match inner:
                 case For():
-                    return replace(each, kind=LoopKind.UNROLLED)
+                    return replace(inner, kind=LoopKind.UNROLLED)
                 case Compute():
-                    return replace(each, instruction=copy.name, completion=Queue.STORES)
+                    return replace(inner, instruction=copy.name, completion=Queue.STORES)
                 case _:
-                    return each
+                    return inner
 
         return rewrite_stmts(stmt, change)
 

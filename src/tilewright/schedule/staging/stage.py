@@ -221,13 +221,13 @@ class _Shared:
 
     def _holds(self, loop: For) -> bool:
         """Whether the loop ``at`` is in ``loop``, with the compute inside."""
-        found = [s for s in walk_stmts(loop) if isinstance(s, For) and s.var.name == self.at]
-        return any(holds(each, self.staging.compute) for each in found)
+        fors = [s for s in walk_stmts(loop) if isinstance(s, For) and s.var.name == self.at]
+        return any(holds(nest, self.staging.compute) for nest in fors)
 
     def _on_body(self, body: Stmt, here: Place, items: list[For]) -> tuple[Stmt, Buffer]:
         """``body`` after the copy, with the barriers that this needs; and the copy's buffer."""
-        own = own_values(here, items, "stage")
-        _check_source(body, self.staging, own, items)
+        vars_ = own_values(here, items, "stage")
+        _check_source(body, self.staging, vars_, items)
         buffer, pack, body = self.staging.split(body, here, items)
         self.staging.buffers.add(buffer.name)
         copy = self._copy(rename_dims(pack, here.names), items, here)
@@ -285,19 +285,19 @@ def _run(pack: Compute, order: Sequence[Dim], by: Threads, here: Place) -> int:
     return wide
 
 
-def _check_source(body: Stmt, staging: Staging, own: set[Var], items: list[For]) -> None:
+def _check_source(body: Stmt, staging: Staging, vars_: set[Var], items: list[For]) -> None:
     """Refuses to copy what work-items have or make themselves."""
-    made = buffers_written(items[0]) | buffers_allocated(items[0])
+    buffers = buffers_written(items[0]) | buffers_allocated(items[0])
     for view in _sources(body, staging):
         used = view_variables(view)
-        if view.buffer in made:
+        if view.buffer in buffers:
             raise ScheduleError(
                 f"stage: '{view.buffer.name}' is written by work-items",
                 where=to_text(view),
                 why="others would copy it before",
                 cure="stage what is only read",
             )
-        if used & own:
+        if used & vars_:
             raise ScheduleError(
                 f"stage: the view of '{staging.operand}' depends on a let of the work-item",
                 where=to_text(view),

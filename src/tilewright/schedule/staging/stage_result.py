@@ -88,8 +88,8 @@ def stage_result(
             _only(kernel, "by=Threads(...)", at=at, space=space, swizzle=swizzle, whole=whole)
             return stored_together(kernel, compute, by, layout, row_padding or {})
         case CopyUnit():
-            given = {"at": at, "space": space, "row_padding": row_padding, "whole": whole}
-            _only(kernel, "by=CopyUnit(...)", **given)
+            options = {"at": at, "space": space, "row_padding": row_padding, "whole": whole}
+            _only(kernel, "by=CopyUnit(...)", **options)
             return stored_as_boxes(kernel, compute, by, layout, swizzle)
 
 

@@ -75,19 +75,19 @@ class Staging:
 
         The copy holds what all iterations of the ``shared`` loops around ``body`` read.
         """
-        found = [
+        matching = [
             (stmt, here)
             for stmt, here in walk_placed(body, place)
             if isinstance(stmt, Compute) and stmt.name == self.compute
         ]
-        if len(found) != 1:
+        if len(matching) != 1:
             raise ScheduleError(
-                f"stage: '{self.compute}' stands {len(found)} times in the part to stage for",
-                where="; ".join(headline(stmt) for stmt, _ in found),
+                f"stage: '{self.compute}' stands {len(matching)} times in the part to stage for",
+                where="; ".join(headline(stmt) for stmt, _ in matching),
                 why="each has its own footprint",
                 cure="stage at a loop around one of them, or before partitioning",
             )
-        compute, here = found[0]
+        compute, here = matching[0]
         operand = self._operand(compute)
         self._check(body, compute, operand, place, here)
         steps = here.steps[len(place.steps) :]
@@ -305,11 +305,11 @@ def _outer_part(form: Affine, inner: list[Var]) -> Affine:
 
 def _names(compute: Compute, forms: list[Affine], outside: frozenset[str]) -> tuple[str, ...]:
     """A name for each dim of the copy, from the variables that index it."""
-    own = [d.var for d in compute.dims]
+    vars_ = [d.var for d in compute.dims]
     taken = set(outside)
     names: list[str] = []
     for form in forms:
-        parts = [v.name for v in own if v in form.terms]
+        parts = [v.name for v in vars_ if v in form.terms]
         parts = parts or [a.name for a in form.terms if isinstance(a, Var)]
         parts = [p for p in parts if p not in outside] or ["unit"]
         names.append(fresh("_".join(parts), taken))

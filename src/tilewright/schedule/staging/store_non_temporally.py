@@ -41,17 +41,17 @@ def store_non_temporally(kernel: Kernel, buffers: Sequence[str], beyond: int = 0
           for i in n:
             y[i] = x[i] * 2.0
     """
-    known = [param.name for param in kernel.arrays]
+    names = [param.name for param in kernel.arrays]
     for name in buffers:
-        if name not in known:
+        if name not in names:
             raise ScheduleError(
                 f"store_non_temporally: '{name}' is no array that a call passes",
                 where=f"kernel {kernel.name}",
                 why="what is allocated inside is there to be read soon",
-                cure="choose one of " + ", ".join(known),
+                cure="choose one of " + ", ".join(names),
             )
     for stmt in walk_stmts(kernel.body):
-        for load in (each for expr in direct_exprs(stmt) for each in loads_in(expr)):
+        for load in (load for expr in direct_exprs(stmt) for load in loads_in(expr)):
             if load.buffer.name in buffers:
                 raise ScheduleError(
                     f"store_non_temporally: '{load.buffer.name}' is read, too",
@@ -70,7 +70,7 @@ def store_non_temporally(kernel: Kernel, buffers: Sequence[str], beyond: int = 0
     body: list[Stmt] = []
     for part in sequence(kernel.body):
         stored = {stmt.buffer for stmt in walk_stmts(part) if isinstance(stmt, Store)}
-        large = all_of(conditions[each] for each in conditions if each in stored)
+        large = all_of(conditions[buffer] for buffer in conditions if buffer in stored)
         if large is None:
             body.append(rewrite_stmts(part, change))
         elif isinstance(part, If):

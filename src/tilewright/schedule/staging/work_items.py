@@ -42,17 +42,17 @@ def own_values(here: Place, items: Sequence[For], transform: str) -> set[Var]:
     """The lets around here that differ between work-items; refuses where these do not all come
     here, and equally often."""
     varying: set[Var] = {loop.var for loop in items}
-    own: set[Var] = set()
+    vars_: set[Var] = set()
     steps = here.steps
     inside = next(i for i, step in enumerate(steps) if step is items[-1]) + 1
     for step in steps[inside:]:
         match step:
             case Let():
-                if variables(step.value) & (varying | own):
-                    own.add(step.var)
+                if variables(step.value) & (varying | vars_):
+                    vars_.add(step.var)
             case For() | Expr():
                 decides = step.extent if isinstance(step, For) else step
-                if variables(decides) & (varying | own):
+                if variables(decides) & (varying | vars_):
                     raise ScheduleError(
                         f"{transform}: some work-items may not get to the barrier",
                         where=headline(step) if isinstance(step, For) else to_text(step),
@@ -61,7 +61,7 @@ def own_values(here: Place, items: Sequence[For], transform: str) -> set[Var]:
                     )
             case _:
                 pass
-    return own
+    return vars_
 
 
 def run_of_item(compute: Compute) -> str:

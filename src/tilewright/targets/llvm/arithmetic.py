@@ -211,7 +211,7 @@ class Arithmetic:
         types = f"{register.type}, {register.type}, {register.type}, i{size}, i32"
 
         def scaled(lanes: Sequence[int]) -> str:
-            a, b = (shuffled(self.w, self.type, self.lanes, each, lanes) for each in (x, n))
+            a, b = (shuffled(self.w, self.type, self.lanes, value, lanes) for value in (x, n))
             # All lanes, rounded as everything is.
             arguments = f"{register.type} {a}, {register.type} {b}, {register.type} zeroinitializer"
             return self.w.call(register.type, function, f"{arguments}, i{size} -1, i32 4", types)

@@ -146,7 +146,7 @@ def _update_alone(operator: str, w: Writer, pointer: Pointer, values: tuple[Valu
 def _changed(operator: str, w: Writer, old: Value, value: Value) -> Value:
     """``old operator value``."""
     if value.dtype in _NARROW:
-        wide = (emit_cast(w, each, f32) for each in (old, value))
+        wide = (emit_cast(w, operand, f32) for operand in (old, value))
         return emit_cast(w, _changed(operator, w, *wide), value.dtype)
     if operator in ("min", "max"):
         if value.dtype.is_float:

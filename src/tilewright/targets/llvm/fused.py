@@ -24,7 +24,7 @@ def emit_fma(w: Writer, a: Value, b: Value, c: Value) -> Value:
             why="a product of two f64 has more digits than any of its types",
             cure="write a * b + c, which rounds twice, or compile for a machine with FMA",
         )
-    return _in_f64(w, dtype, *(emit_cast(w, each, f64) for each in (a, b, c)))
+    return _in_f64(w, dtype, *(emit_cast(w, value, f64) for value in (a, b, c)))
 
 
 def _in_f64(w: Writer, dtype: DType, a: Value, b: Value, c: Value) -> Value:

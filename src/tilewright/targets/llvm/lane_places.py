@@ -26,9 +26,9 @@ def lane_places(address: Address, lanes: Lanes, exprs: Expressions) -> list[int]
     apart = told_apart(address, lanes, exprs)
     if not all(_is_known(atom, lanes, exprs) for atom, _ in apart):
         return None
-    own, places = address.lane_coefficient(lanes.var), []
+    per_lane, places = address.lane_coefficient(lanes.var), []
     for lane in range(lanes.active):
-        place = own * lane
+        place = per_lane * lane
         with exprs.bound(lanes.var, lane):
             for atom, step in apart:
                 number = exprs.evaluate(atom, {})

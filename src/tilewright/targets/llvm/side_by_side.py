@@ -103,10 +103,10 @@ def _step(expr: Expr, lanes: Lanes, exprs: Expressions) -> _Step | None:
             narrowed = a.exact and (expr.type, expr.a.type) == (s32, s64)
             return a if narrowed else None
         case Binary(op="add" | "sub" | "mul"):
-            found = _of_arithmetic(expr, lanes, exprs)
+            step = _of_arithmetic(expr, lanes, exprs)
             # What fell by wrapping, and wraps again, would rise.
-            known = found is not None and (expr.type is s64 or found.exact)
-            return found if known and expr.type in (s32, s64) else None
+            is_exact = step is not None and (expr.type is s64 or step.exact)
+            return step if is_exact and expr.type in (s32, s64) else None
     return None
 
 
@@ -128,8 +128,8 @@ def _all_are_near(
     count = lanes.count
     type_ = f"<{count} x i64>"
     numbers = lane_numbers(count, s64)
-    own = address.lane_coefficient(lanes.var)
-    total = w.assign(f"mul {type_} {numbers}, splat (i64 {own})") if own else ""
+    per_lane = address.lane_coefficient(lanes.var)
+    total = w.assign(f"mul {type_} {numbers}, splat (i64 {per_lane})") if per_lane else ""
     for atom, step in apart:
         places = exprs.value(exprs.evaluate(atom, loads), s64, count)
         scaled = places.text if step == 1 else w.assign(f"mul {places.typed}, splat (i64 {step})")

@@ -60,9 +60,9 @@ def _emit_arrive(memory: MemoryMap, plan: CallPlan) -> None:
             text = "mbarrier.arrive.shared::cta.b64 _, [$0];"
             ptx(memory.w, text, [_place(memory, plan)], "r")
             return
-        own = shared_address(memory.w, memory.own_pointer(address, plan.loads))
+        pointer = shared_address(memory.w, memory.own_pointer(address, plan.loads))
         peer = number(memory, memory.exprs.evaluate(address.peer, plan.loads))
-        ptx(memory.w, _ARRIVE, [own, peer], "rr")
+        ptx(memory.w, _ARRIVE, [pointer, peer], "rr")
 
 
 def _emit_expect(memory: MemoryMap, plan: CallPlan) -> None:

@@ -120,8 +120,8 @@ class Calls:
     def call(self, placement: Placement) -> Iterator[CallMemory]:
         """A call, on the stream of ``placement`` or on its own; at the end results are visible and
         memory is freed, also after an error of the device."""
-        own = self._own_stream() if placement.stream is None else None
-        stream = own.handle if own else placement.stream
+        own_stream = self._own_stream() if placement.stream is None else None
+        stream = own_stream.handle if own_stream else placement.stream
         assert stream is not None
         memory = CallMemory(self._device, stream)
         try:
@@ -132,8 +132,8 @@ class Calls:
             memory.abandon()
             raise
         # The stream of a failed call is not used again.
-        if own:
-            self._spare.append(own)
+        if own_stream:
+            self._spare.append(own_stream)
 
     def _own_stream(self) -> OwnStream:
         try:

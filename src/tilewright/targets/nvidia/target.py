@@ -104,9 +104,9 @@ class NvidiaTarget(Target):
         self, programs: Sequence[Program], plan: Plan, constants: Sequence[Any], arena: Any = None
     ) -> Program:
         """Launches in order, on the caller's stream."""
-        own = [program for program in programs if isinstance(program, KernelProgram)]
-        assert len(own) == len(programs), "programs are of this target"
-        return LinkedProgram(own, plan, constants, arena)
+        kernel_programs = [program for program in programs if isinstance(program, KernelProgram)]
+        assert len(kernel_programs) == len(programs), "programs are of this target"
+        return LinkedProgram(kernel_programs, plan, constants, arena)
 
     def files(self, binary: bytes, abi: Abi, title: str) -> dict[str, bytes]:
         """PTX, and a cubin if there was a ptxas."""

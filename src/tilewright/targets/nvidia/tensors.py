@@ -154,9 +154,9 @@ def _map(memory: MemoryMap, tensor: View, box: Box | Im2col, swizzle: int) -> Va
             f"{buffer.name!r} is no argument", cure="copy tiles of arguments and workspaces"
         )
     (position,) = places
-    made = tensor_map(position, buffer, box, swizzle)
-    check_tensor_map(made, buffer.bytes)
-    parameter = LaunchMap(position, made.text)
+    result = tensor_map(position, buffer, box, swizzle)
+    check_tensor_map(result, buffer.bytes)
+    parameter = LaunchMap(position, result.text)
     if parameter not in memory.maps:
         memory.maps.append(parameter)
     name = f"%map{memory.maps.index(parameter)}"

@@ -101,9 +101,9 @@ class SpirvTarget(Target):
         copies."""
         if self.device is None or not self.device.shares_memory:
             return HostLinked(programs, plan, constants, arena)
-        own = [program for program in programs if isinstance(program, KernelProgram)]
-        assert len(own) == len(programs), "programs are of this target"
-        return LinkedProgram(own, plan, constants, arena)
+        kernel_programs = [program for program in programs if isinstance(program, KernelProgram)]
+        assert len(kernel_programs) == len(programs), "programs are of this target"
+        return LinkedProgram(kernel_programs, plan, constants, arena)
 
     def files(self, binary: bytes, abi: Abi, title: str) -> dict[str, bytes]:
         """A SPIR-V module."""

@@ -60,8 +60,8 @@ def renamed(code: bytes, name: str, new: str) -> bytes:
     out += texts + new.encode() + b"\0"
     out += bytes(-len(out) % 16)
     head[6] = len(out)
-    for each in sections:
-        out += _SECTION.pack(*each.fields)
+    for part in sections:
+        out += _SECTION.pack(*part.fields)
     _HEADER.pack_into(out, 0, *head)
     return bytes(out)
 

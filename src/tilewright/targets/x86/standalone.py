@@ -135,9 +135,9 @@ def standalone_files(
         symbol = kernel_symbol(name, number)
         members[f"{symbol}.o"] = renamed(code, abi.entry, symbol), (symbol,)
     functions = [function.name for function in standalone.functions]
-    own = [f"{name}_{verb}" for verb in ("open", "close", "use_pool")]
+    symbols = [f"{name}_{verb}" for verb in ("open", "close", "use_pool")]
     module = assemble(module_text(standalone, tiles), cpu="x86-64", opt=0)
-    members[f"{name}.o"] = module, (*own, *functions)
+    members[f"{name}.o"] = module, (*symbols, *functions)
     return {
         f"{name}.a": library(members),
         f"{name}.h": _header(standalone, target, made_for).encode(),

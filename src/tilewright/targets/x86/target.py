@@ -101,9 +101,9 @@ class X86Target(Target):
         self, programs: Sequence[Program], plan: Plan, constants: Sequence[Any], arena: Any = None
     ) -> Program:
         """One native call for all programs."""
-        own = [program for program in programs if isinstance(program, KernelProgram)]
-        assert len(own) == len(programs), "programs are of this target"
-        return LinkedProgram(own, plan, constants, arena)
+        kernel_programs = [program for program in programs if isinstance(program, KernelProgram)]
+        assert len(kernel_programs) == len(programs), "programs are of this target"
+        return LinkedProgram(kernel_programs, plan, constants, arena)
 
     def files(self, binary: bytes, abi: Abi, title: str) -> dict[str, bytes]:
         """An object file and a C header."""

@@ -24,11 +24,11 @@ def pooled(x: Tensor, windows: Sequence[Window], combiner: str) -> Tensor:
         [x],
         [x.builder.splat(identity(combiner, x.dtype), x.dtype)],
         combiner,
-        [1] * first + [each.taps for each in windows],
-        strides=[1] * first + [each.stride for each in windows],
-        padding=[(0, 0)] * first + [(each.low, each.high) for each in windows],
-        base_dilations=[1] * first + [each.base for each in windows],
-        dilations=[1] * first + [each.dilation for each in windows],
+        [1] * first + [window.taps for window in windows],
+        strides=[1] * first + [window.stride for window in windows],
+        padding=[(0, 0)] * first + [(window.low, window.high) for window in windows],
+        base_dilations=[1] * first + [window.base for window in windows],
+        dilations=[1] * first + [window.dilation for window in windows],
     )[0]
 
 

@@ -51,8 +51,8 @@ def lstm(coupled: bool = False, places: Sequence[int] = (0, 1, 2, 3)) -> Cell:
     def cell(weights: Weights, now: Tensor, states: Sequence[Tensor]) -> Sequence[Tensor]:
         f, g, last = weights.functions
         gates = _sum(now, _with_bias(_product(states[0], weights.states), weights.state_bias))
-        each = parts(gates, 4)
-        i, o, forget, new = (each[place] for place in places)
+        tensors = parts(gates, 4)
+        i, o, forget, new = (tensors[place] for place in places)
         old = states[1]
         p = [broadcast_to(factor, old.shape) for factor in parts(weights.peepholes, 3)]
 

@@ -77,16 +77,16 @@ def sampled(x: Tensor, along: Sequence[Taps], combiner: str = "add") -> Tensor:
     index: list[Expr] = [axis(0), axis(1)]
     conditions: list[Expr] = []
     factor: Expr | None = None
-    for n, each in enumerate(along):
+    for n, tap in enumerate(along):
         here = (axis(0), *(axis(2 + k) for k in range(len(points))), axis(rank + n))
-        place, weight = each.place.at(*here), each.weight.at(*here)
+        place, weight = tap.place.at(*here), tap.weight.at(*here)
         index.append(place)
         conditions += [place >= 0, place < x.shape[2 + n]]
         factor = weight if factor is None else factor * weight
     inside = all_of(conditions)
     assert factor is not None and inside is not None
     value = guarded(x.at(*index), inside, const(0, x.dtype))
-    counts = [each.place.shape[-1] for each in along]
+    counts = [tap.place.shape[-1] for tap in along]
     shape = (*x.shape[:2], *points, *counts)
     seen = builder.tensor(shape, cast(factor.type, value) * factor)
     initial = builder.splat(identity(combiner, factor.type), factor.type)

@@ -33,8 +33,8 @@ def attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Tensor:
-    found = _attention(at, (query, key, value), attn_mask, dropout_p, is_causal, scale)
-    return found[0]
+    results = _attention(at, (query, key, value), attn_mask, dropout_p, is_causal, scale)
+    return results[0]
 
 
 @aten("_scaled_dot_product_flash_attention_for_cpu.default")
@@ -66,10 +66,10 @@ def _attention(
     q, k, v = map(_of_heads, factors)
     if any(isinstance(size, StandIn) for x in (q, k, v) for size in x.shape):
         return reshape(_by_products(at, (q, k, v), mask, is_causal, scale), at.shape), None
-    given = {"queries": q, "keys": k, "values": v}
-    problem = _problem(given, mask, is_causal, scale, "L" if 1 in at.used else "")
-    found = library(at.builder, problem, types={"dst": at.dtype}, tensors=given)
-    return reshape(found["dst"], at.shape), found.get("logarithms")
+    tensors = {"queries": q, "keys": k, "values": v}
+    problem = _problem(tensors, mask, is_causal, scale, "L" if 1 in at.used else "")
+    results = library(at.builder, problem, types={"dst": at.dtype}, tensors=tensors)
+    return reshape(results["dst"], at.shape), results.get("logarithms")
 
 
 def _by_products(
@@ -93,11 +93,11 @@ def _by_products(
         lowest = const(-math.inf, sums)
         if is_causal:
             score = select(axis(3) <= axis(2), score, lowest)
-        for each in more:
-            if each.type is boolean:
-                score = select(each, score, lowest)
+        for expr in more:
+            if expr.type is boolean:
+                score = select(expr, score, lowest)
             else:
-                score = score + cast(sums, each)
+                score = score + cast(sums, expr)
         return score
 
     if mask is not None and mask.dtype is boolean:
@@ -108,17 +108,21 @@ def _by_products(
 
 
 def _problem(
-    given: dict[str, Tensor], mask: Tensor | None, is_causal: bool, scale: float | None, flags: str
+    tensors: dict[str, Tensor],
+    mask: Tensor | None,
+    is_causal: bool,
+    scale: float | None,
+    flags: str,
 ) -> AttentionProblem:
-    """What is asked for; a mask becomes one of the tensors that are ``given``."""
+    """What is asked for; a mask becomes one of the tensors that are ``tensors``."""
     algorithm, shape = "causal" if is_causal else "full", tuple[int, ...]()
-    q, k, v = (given[name] for name in ("queries", "keys", "values"))
+    q, k, v = (tensors[name] for name in ("queries", "keys", "values"))
     if mask is not None:
         shape = (1,) * (4 - mask.rank) + mask.shape
         algorithm = "mask" if mask.dtype is boolean else "bias"
         if mask.dtype is not boolean:
             mask = convert(mask, accumulator_for(q.dtype))
-        given[algorithm] = reshape(mask, shape)
+        tensors[algorithm] = reshape(mask, shape)
     try:
         return AttentionProblem(
             q.shape, k.shape, v.shape[3:], shape, algorithm, scale=scale or 0.0, flags=flags
@@ -145,11 +149,11 @@ def attention_gradients(
     if dropout_p:
         refuse("attention that drops weights at random is PyTorch's")
     q, k, v, o, g = map(_of_heads, (query, key, value, out, back))
-    given = {"queries": q, "keys": k, "values": v}
-    problem = _problem(given, attn_mask, is_causal, scale, "")
-    given |= {"dst": o, "diff_dst": g, "logarithms": reshape(logarithms, o.shape[:3])}
-    found = library(at.builder, problem, Direction.BWD_D, tensors=given)
-    q, k, v = (found[f"diff_{name}"] for name in ("queries", "keys", "values"))
+    tensors = {"queries": q, "keys": k, "values": v}
+    problem = _problem(tensors, attn_mask, is_causal, scale, "")
+    tensors |= {"dst": o, "diff_dst": g, "logarithms": reshape(logarithms, o.shape[:3])}
+    results = library(at.builder, problem, Direction.BWD_D, tensors=tensors)
+    q, k, v = (results[f"diff_{name}"] for name in ("queries", "keys", "values"))
     return reshape(q, query.shape), reshape(k, key.shape), reshape(v, value.shape)
 
 

@@ -44,22 +44,22 @@ _MIXED = (
 def _in_parts(at: Place) -> Place:
     """Where a part of the op's complex results stands."""
 
-    def real(each: Any) -> Any:
-        if not isinstance(each, torch.Tensor) or each.dtype not in PARTS:
-            return each
-        return torch.empty_like(each, dtype=PARTS[each.dtype])
+    def real(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor) or value.dtype not in PARTS:
+            return value
+        return torch.empty_like(value, dtype=PARTS[value.dtype])
 
     return replace(at, results=tuple(map(real, at.results)))
 
 
-def _part(given: Any, which: str) -> Any:
-    if isinstance(given, Complex):
-        return getattr(given, which)
-    if isinstance(given, complex):
-        return given.real if which == "real" else given.imag
-    if isinstance(given, list | tuple):
-        return type(given)(_part(each, which) for each in given)
-    return given
+def _part(value: Any, which: str) -> Any:
+    if isinstance(value, Complex):
+        return getattr(value, which)
+    if isinstance(value, complex):
+        return value.real if which == "real" else value.imag
+    if isinstance(value, list | tuple):
+        return type(value)(_part(entry, which) for entry in value)
+    return value
 
 
 @aten_complex(*(f"{name}.default" for name in _APART), *_OTHERS)
@@ -74,14 +74,14 @@ def part_by_part(at: Place, *arguments: Any, **more: Any) -> Any:
     return Complex(real, imaginary)
 
 
-def _as_complex(at: Place, given: Given) -> Complex:
-    if isinstance(given, Complex):
-        return given
+def _as_complex(at: Place, value: Given) -> Complex:
+    if isinstance(value, Complex):
+        return value
     type_ = _in_parts(at).dtype
-    if isinstance(given, Tensor):
-        real = convert(given, type_)
+    if isinstance(value, Tensor):
+        real = convert(value, type_)
         return Complex(real, at.builder.splat(0, type_, real.shape))
-    number = complex(given)
+    number = complex(value)
     return Complex(at.builder.splat(number.real, type_), at.builder.splat(number.imag, type_))
 
 
@@ -91,10 +91,10 @@ def of_elements(at: Place, *arguments: Any, **more: Any) -> Any:
     if at.type not in PARTS:
         refuse("a real tensor of complex elements is PyTorch's")
 
-    def whole(given: Any) -> Any:
-        if isinstance(given, list | tuple):
-            return type(given)(map(whole, given))
-        return _as_complex(at, given) if isinstance(given, Tensor) else given
+    def whole(value: Any) -> Any:
+        if isinstance(value, list | tuple):
+            return type(value)(map(whole, value))
+        return _as_complex(at, value) if isinstance(value, Tensor) else value
 
     return part_by_part(at, *map(whole, arguments), **more)
 
@@ -190,7 +190,7 @@ def polar(at: Place, size: Tensor, angle: Tensor) -> Complex:
 
 @aten_complex("complex.default")
 def of_parts(at: Place, real: Tensor, imaginary: Tensor) -> Complex:
-    a, b = (pointwise(_in_parts(at), lambda s: s, each) for each in (real, imaginary))
+    a, b = (pointwise(_in_parts(at), lambda s: s, tensor) for tensor in (real, imaginary))
     return Complex(a, b)
 
 
@@ -227,12 +227,12 @@ def imaginary_part(at: Place, x: Complex) -> Tensor:
 @aten_complex("_to_copy.default", "prims.convert_element_type.default")
 def converted(at: Place, x: Complex | Tensor, *_: Any, **__: Any) -> Any:
     if at.type is torch.bool and isinstance(x, Complex):
-        real, imaginary = (convert(each, boolean) for each in (x.real, x.imaginary))
+        real, imaginary = (convert(tensor, boolean) for tensor in (x.real, x.imaginary))
         return elementwise(lambda a, b: a | b, real, imaginary)
     if at.type not in PARTS:
         return convert(x.real if isinstance(x, Complex) else x, at.dtype)
-    found, type_ = _as_complex(at, x), _in_parts(at).dtype
-    return Complex(convert(found.real, type_), convert(found.imaginary, type_))
+    number, type_ = _as_complex(at, x), _in_parts(at).dtype
+    return Complex(convert(number.real, type_), convert(number.imaginary, type_))
 
 
 # PyTorch's transforms take less time, but are kernels of their own: of few points and elements, to
@@ -252,7 +252,7 @@ def _transformed(
     count = prod(points)
     factor = (1.0, count**-0.5, 1 / count)[normalization] * (count if inverse else 1)
     if abs(factor - 1) > 1e-9:
-        return Complex(*(elementwise(lambda s: s * factor, each) for each in pair))
+        return Complex(*(elementwise(lambda s: s * factor, tensor) for tensor in pair))
     return Complex(*pair)
 
 
@@ -269,11 +269,13 @@ def real_transform(
     at: Place, x: Tensor, dims: Sequence[int], normalization: int, onesided: bool
 ) -> Complex:
     dims = [dim % x.rank for dim in dims]
-    found = _transformed(at, _as_complex(at, x), dims, normalization, False)
+    transformed = _transformed(at, _as_complex(at, x), dims, normalization, False)
     if not onesided:
-        return found
+        return transformed
     last, half = dims[-1], x.shape[dims[-1]] // 2 + 1
-    return Complex(part(found.real, last, 0, half), part(found.imaginary, last, 0, half))
+    return Complex(
+        part(transformed.real, last, 0, half), part(transformed.imaginary, last, 0, half)
+    )
 
 
 @aten_complex("_fft_c2r.default")
@@ -288,5 +290,5 @@ def transform_to_real(
     whole = mirrored(
         (transpose(x.real, order), transpose(x.imaginary, order)), size, [len(order) - 1]
     )
-    found = _transformed(at, Complex(*whole), [len(order) - 1], normalization, True)
-    return transpose(found.real, [order.index(n) for n in range(len(order))])
+    transformed = _transformed(at, Complex(*whole), [len(order) - 1], normalization, True)
+    return transpose(transformed.real, [order.index(n) for n in range(len(order))])

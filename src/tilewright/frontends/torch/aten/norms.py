@@ -106,7 +106,7 @@ def batch_norm_functional(
     count = x.elements // x.shape[1]
     unbiased = count / max(1, count - 1)
     # In the types that PyTorch says they have: eager's may be narrower.
-    types = [dtype(each.dtype) for each in at.results[3:]]
+    types = [dtype(result.dtype) for result in at.results[3:]]
     averages = (
         norms.running_average(running_mean, norm.mean, momentum, 1.0, types[0]),
         norms.running_average(running_variance, norm.variance, momentum, unbiased, types[1]),

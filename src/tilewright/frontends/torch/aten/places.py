@@ -78,9 +78,9 @@ def _indexed(at: Place, x: Shape, indices: Sequence[Tensor | None]) -> tuple[lis
     side by side, and else in front.
     """
     all_dims = [*indices, *(None for _ in x[len(indices) :])]
-    dims = [n for n, each in enumerate(all_dims) if each is not None]
-    tensors = [_loaded(each) for each in all_dims if each is not None]
-    shape = tuple(_broadcast([each.shape for each in tensors]))
+    dims = [n for n, dim in enumerate(all_dims) if dim is not None]
+    tensors = [_loaded(dim) for dim in all_dims if dim is not None]
+    shape = tuple(_broadcast([tensor.shape for tensor in tensors]))
     rank = len(shape)
     first = dims[0] if dims == [*range(dims[0], dims[-1] + 1)] else 0
     others = [n for n in range(len(x)) if n not in dims]
@@ -90,10 +90,10 @@ def _indexed(at: Place, x: Shape, indices: Sequence[Tensor | None]) -> tuple[lis
     for number, n in enumerate(others):
         places[n] = axis(number if number < len(before) else number + rank)
     here = [axis(len(before) + n) for n in range(rank)]
-    for n, each in zip(dims, tensors, strict=True):
+    for n, tensor in zip(dims, tensors, strict=True):
         if "unsafe" not in at.op:
-            at.check_places(each, n, x[n], wraps=True)
-        places[n] = place_in(broadcast_to(each, shape).at(*here), x[n])
+            at.check_places(tensor, n, x[n], wraps=True)
+        places[n] = place_in(broadcast_to(tensor, shape).at(*here), x[n])
     return places, result
 
 
@@ -106,7 +106,7 @@ def _broadcast(shapes: Sequence[Shape]) -> list[int]:
 
 @aten("index.Tensor", "_unsafe_index.Tensor")
 def index_op(at: Place, x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
-    if all(each is None for each in indices):
+    if all(index is None for index in indices):
         return x
     places, _ = _indexed(at, x.shape, indices)
     return taken(x, at.shape, places)
@@ -120,7 +120,7 @@ def index_put(
     values: Tensor,
     accumulate: bool = False,
 ) -> Tensor:
-    masks = [each for each in indices if each is not None and each.dtype is boolean]
+    masks = [index for index in indices if index is not None and index.dtype is boolean]
     if len(masks) == len(indices) == 1 and values.elements == 1 and not accumulate:
         return _filled(x, masks[0], reshape(values, ()))
     places, shape = _indexed(at, x.shape, indices)
@@ -246,7 +246,7 @@ def histc(at: Place, x: Tensor, bins: int = 100, min: Number = 0, max: Number = 
     low: Expr = const(float(min), type_)
     high: Expr = const(float(max), type_)
     if min == max:
-        low, high = (combined(convert(flat, type_), (0,), each).at() for each in ("min", "max"))
+        low, high = (combined(convert(flat, type_), (0,), kind).at() for kind in ("min", "max"))
         alone, one = binary("eq", low, high), const(1.0, type_)
         low, high = select(alone, low - one, low), select(alone, high + one, high)
     inside = (low <= value) & (value <= high)

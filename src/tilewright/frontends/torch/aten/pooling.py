@@ -30,7 +30,7 @@ def spatial_windows(
     """The window along each of the last dims, with as much padding after it as the result's size
     takes. Lists of one number have it for all dims."""
     count = 2 if "2d" in at.op else 3
-    found: list[Window] = []
+    windows_of: list[Window] = []
     all_taps = for_dims(kernel, count)
     strides = for_dims(stride, count) if stride else all_taps
     paddings, dilations = for_dims(padding, count), for_dims(dilation, count)
@@ -38,8 +38,8 @@ def spatial_windows(
         size, windows = x[len(x) - count + n], result[len(result) - count + n]
         reach = (taps - 1) * dilations[n] + 1
         high = (windows - 1) * strides[n] + reach - size - paddings[n]
-        found.append(Window(taps, strides[n], paddings[n], high, 1, dilations[n]))
-    return found
+        windows_of.append(Window(taps, strides[n], paddings[n], high, 1, dilations[n]))
+    return windows_of
 
 
 @aten("max_pool2d_with_indices.default", "max_pool3d_with_indices.default")

@@ -88,10 +88,10 @@ def convolution_op(
     window = Sliding.of(len(at.shape) - 2, stride, padding, dilation, groups)
     sums = accumulator_for(at.dtype)
     if transposed:
-        found = spread(x, weight, window, at.shape[2:], sums)
+        tensor = spread(x, weight, window, at.shape[2:], sums)
     else:
-        found = slid(x, weight, window, sums)
-    return with_bias(found, bias, at.dtype)
+        tensor = slid(x, weight, window, sums)
+    return with_bias(tensor, bias, at.dtype)
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,9 @@ class Sliding:
         groups: int,
     ) -> Sliding:
         """Along ``rank`` dims."""
-        strides, pads, dilations = (for_dims(each, rank) for each in (stride, padding, dilation))
+        strides, pads, dilations = (
+            for_dims(option, rank) for option in (stride, padding, dilation)
+        )
         return cls(strides, pads, dilations, groups)
 
 

@@ -28,28 +28,28 @@ Given = Tensor | Number
 def torch_type(type_: DType) -> torch.dtype:
     """PyTorch's name of a type."""
     names = {"f8_e4m3": "float8_e4m3fn", "f8_e5m2": "float8_e5m2"}
-    found: torch.dtype = getattr(torch, names.get(type_.name, type_.numpy_name))
-    return found
+    torch_dtype: torch.dtype = getattr(torch, names.get(type_.name, type_.numpy_name))
+    return torch_dtype
 
 
-def promoted(given: tuple[Given, ...], kind: KIND = DEFAULT) -> tuple[DType, DType]:
+def promoted(values: tuple[Given, ...], kind: KIND = DEFAULT) -> tuple[DType, DType]:
     """The types to compute in, and of the result."""
-    return _promoted(tuple(_described(each) for each in given), kind)
+    return _promoted(tuple(_described(value) for value in values), kind)
 
 
-def _described(each: Given) -> tuple[Any, bool]:
-    if isinstance(each, Tensor):
-        return torch_type(each.dtype), bool(each.shape)
-    return int if isinstance(each, StandIn) else type(each), False
+def _described(value: Given) -> tuple[Any, bool]:
+    if isinstance(value, Tensor):
+        return torch_type(value.dtype), bool(value.shape)
+    return int if isinstance(value, StandIn) else type(value), False
 
 
 @lru_cache(maxsize=1024)
-def _promoted(given: tuple[tuple[Any, bool], ...], kind: KIND) -> tuple[DType, DType]:
+def _promoted(described: tuple[tuple[Any, bool], ...], kind: KIND) -> tuple[DType, DType]:
     stand_ins = [
         torch.empty((1,) if has_dims else (), dtype=what, device="meta")
         if isinstance(what, torch.dtype)
         else what(0)
-        for what, has_dims in given
+        for what, has_dims in described
     ]
     computed, result = elementwise_dtypes(*stand_ins, type_promotion_kind=kind)
     return dtype(computed), dtype(result)
@@ -58,24 +58,24 @@ def _promoted(given: tuple[tuple[Any, bool], ...], kind: KIND) -> tuple[DType, D
 def pointwise(
     at: Place,
     function: Callable[..., Expr],
-    *given: Given,
+    *numbers: Given,
     kind: KIND = DEFAULT,
     computed: DType | None = None,
 ) -> Tensor:
     """``function`` of expressions, of all that is given (tensors and numbers), as the op's result.
     ``computed`` is the type to compute in, where it is not what promotion says."""
     if computed is None:
-        computed = promoted(given, kind)[0]
+        computed = promoted(numbers, kind)[0]
     if computed.name.startswith("f8"):
         refuse(f"{computed} is converted, not computed with")
-    tensors = [broadcast_to(each, at.shape) for each in given if isinstance(each, Tensor)]
+    tensors = [broadcast_to(tensor, at.shape) for tensor in numbers if isinstance(tensor, Tensor)]
     result = at.dtype
 
     def value(*elements: Expr) -> Expr:
         left = iter(elements)
         values = [
-            cast(computed, next(left)) if isinstance(each, Tensor) else number(each, computed)
-            for each in given
+            cast(computed, next(left)) if isinstance(term, Tensor) else number(term, computed)
+            for term in numbers
         ]
         return cast(result, function(*values))
 

@@ -109,7 +109,7 @@ def int4_weights(at: Place, x: Tensor, packed: Tensor, group: int, factors: Tens
 
     def halves(q: Expr, after: Expr) -> Expr:
         """A byte with two neighbours along K, in one step, which takes no more memory."""
-        low, high = ((cast(s32, each) >> shift) & const(15, s32) for each in (q, after))
+        low, high = ((cast(s32, expr) >> shift) & const(15, s32) for expr in (q, after))
         return cast(u8, low + high * const(16, s32))
 
     places = [[column // block, row * 2 + i, column % half] for i in (0, 1)]

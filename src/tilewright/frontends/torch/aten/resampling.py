@@ -95,17 +95,17 @@ def upsample_bicubic(
 
 def _sources(at: Place, x: Tensor, align_corners: bool, scales: Any) -> dict[int, Table]:
     """By dim, where each place of the result lies in ``x``."""
-    found: dict[int, Table] = {}
+    tables: dict[int, Table] = {}
     for n, factor in enumerate(_factors(scales, x.rank - 2), 2):
         here, there = x.shape[n], at.shape[n]
         places = np.arange(there, dtype=np.float32)
         if align_corners:
             step = np.float32(here - 1) / np.float32(there - 1) if there > 1 else np.float32(0)
-            found[n] = places * step
+            tables[n] = places * step
         else:
             half = np.float32(0.5)
-            found[n] = (places + half) * _scale(here, there, factor) - half
-    return found
+            tables[n] = (places + half) * _scale(here, there, factor) - half
+    return tables
 
 
 _SAMPLED = (LINEAR, NEAREST, cubic(-0.75))

@@ -72,7 +72,7 @@ def var_mean(
     rest = 1.0 if correction is None else float(correction)
     values = convert(x, accumulator_for(x.dtype))
     both = norms.moments(values, dims_of(dims, x.rank), rest)
-    center, variance = (reshape(convert(each, at.dtype), at.shape) for each in both)
+    center, variance = (reshape(convert(tensor, at.dtype), at.shape) for tensor in both)
     return variance, center
 
 
