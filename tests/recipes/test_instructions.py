@@ -74,5 +74,20 @@ kernel products(in a: u8[64, 64], in b: s8[64, 64], out c: s32[64, 64]):
     kernel = tw.compile(tw.parse_kernel(text), target="x86:avx512_vnni")
     best = "vpdpbusd_512 (64 products at a time)"
     assert kernel.instruction == (
-        best if said is None else f"no instruction: scalars, one by one; not {best}: {said}"
+        best if said is None else f"no instruction: plain code; not {best}: {said}"
     )
+
+
+def test_few_rows_take_no_instruction_that_wants_a_copy() -> None:
+    """They convert what lies along the results as they read it."""
+    text = """
+kernel products(in a: bf16[4, 64], in b: bf16[64, 64], out c: f32[4, 64]):
+  compute clear(i in 4, j in 64):
+    c[i, j] = 0.0
+  compute main(i in 4, j in 64, k in 64):
+    c[i, j] add= f32(a[i, k]) * f32(b[k, j])
+"""
+    kernel = tw.compile(tw.parse_kernel(text), target="x86:avx512_bf16")
+    best = "vdpbf16ps_512 (32 products at a time)"
+    said = f"no instruction: plain code; not {best}: few rows read B as it lies"
+    assert kernel.instruction == said

@@ -8,6 +8,7 @@ from schedule_cases import becomes, convolution, equal, matmul
 from tilewright.dtypes import bf16, f32
 from tilewright.errors import ScheduleError
 from tilewright.ir import Compute, Space, parse_kernel, same, to_text
+from tilewright.ir.symbols import bind_scalars
 from tilewright.ir.visit import walk_stmts
 from tilewright.schedule import (
     compute_at,
@@ -119,6 +120,28 @@ def test_stage_into_blocks_with_zero_padding() -> None:
     text = to_text(kernel)
     assert "f32[32, 6, 3, 3] {0:2:888 2:3:296 3:3:96 1:3:32 0:16:2 1:2:1} workgroup" in text
     assert "w = weights[oc, ic, kh, kw | oc < 19 and ic < 5]" in text
+
+
+@pytest.mark.parametrize(
+    ("least", "read", "long"),
+    [(0, "i + k", "n + 2"), (1, "i * 2 + k", "n * 2 + 1"), (0, "i * 2", "197"), (0, "i", "n")],
+)
+def test_stage_what_calls_say_how_long_it_is(least: int, read: str, long: str) -> None:
+    """No longer than that, unless it might have less than no elements."""
+    naive = parse_kernel(
+        f"""
+        kernel f(n: s64 in {least}..99, in x: f32[300], out y: f32[n]):
+          compute zero(i in n):
+            y[i] = 0.0
+          compute sum(i in n, k in 3):
+            s = x[{read} + 1]
+            y[i] add= s
+        """
+    )
+    kernel = stage(naive, "sum", "s", space=Space.GLOBAL)
+    assert f"alloc x_packed: f32[{long}]\n" in to_text(kernel)
+    for size in range(least, 4):
+        equal(bind_scalars(naive, {"n": size}), bind_scalars(kernel, {"n": size}))
 
 
 def test_stage_keeps_conditions_that_are_no_bounds() -> None:

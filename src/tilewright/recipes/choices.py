@@ -51,7 +51,8 @@ def candidates(
     )
     unit = _by_unit(main, machine, shape, lanes, fuse, split) if sized else None
     choice = choose_instruction(main, machine, shape, lanes, vector)
-    if choice is not None and not ready and _widens(kernel, choice, shape, lanes):
+    widens = choice is not None and not ready and _widens(kernel, choice, shape, lanes)
+    if widens:
         yield Candidate(*next(configs(None, pack_b=False)))
     if choice is not None:
         # What is computed anyway, is stored in the order in which it is read.
@@ -71,8 +72,9 @@ def candidates(
                 yield Candidate(across, estimate)
             for contraction_config, estimated in slices or [(config, estimate)]:
                 yield Candidate(contraction_config, estimated)
-    plain, _ = next(configs(None, pack_b=ready))
-    yield Candidate(plain, None)
+    if not widens:
+        plain, _ = next(configs(None, pack_b=ready))
+        yield Candidate(plain, None)
 
 
 def _by_unit(
@@ -217,7 +219,9 @@ def refusals(kernel: Kernel, machine: Machine) -> dict[str, str]:
             tiles = _tiles(instruction, main, shape, lanes)
             result[instruction.name] = tiles if isinstance(tiles, str) else "vectors take less time"
         else:
-            result[instruction.name] = _dot(instruction, main, shape, lanes, vector)
+            dot = _dot(instruction, main, shape, lanes, vector)
+            widens = isinstance(dot, Choice) and _widens(kernel, dot, shape, lanes)
+            result[instruction.name] = "few rows read B as it lies" if widens else dot
     return {name: why for name, why in result.items() if isinstance(why, str)}
 
 

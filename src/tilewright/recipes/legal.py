@@ -253,7 +253,7 @@ def instruction_lines(
     if not is_contraction(kernel):
         return []
     chosen = machine.instruction(name) if name else None
-    lines = [_words(chosen) if chosen is not None else "no instruction: scalars, one by one"]
+    lines = [_words(chosen) if chosen is not None else "no instruction: plain code"]
     # The best of what the machine has, and of what it lacks.
     for better in (machine.instructions, machine.lacks):
         lines += islice(_reasons(kernel, machine, better, chosen, refused), 1)

@@ -284,6 +284,9 @@ def _side(
         if not hidden and not isinstance(extent, Const) and alone == Affine({variable: 1}):
             return form, as_size(extent), 0
     facts = here.facts_with(compute.dims)
+    passed = None if hidden else _passed(alone, whole)
+    if passed is not None:
+        return form, passed, 0
     least, greatest = facts.bounds(alone.to_expr())
     if hidden or least is None or greatest is None:
         raise ScheduleError(
@@ -293,6 +296,19 @@ def _side(
             cure='stage it with shape="dims"',
         )
     return form, greatest - least + 1, least
+
+
+def _passed(index: Affine, whole: Mapping[Var, Expr]) -> Expr | None:
+    """How many steps ``index`` takes, where it adds up dims in ``whole`` and a call passes how long
+    one of them is; None where it does not, or a dim without elements could make that negative."""
+    last = Affine({})
+    for dim, step in index.terms.items():
+        if not isinstance(dim, Var) or dim not in whole or step < 0:
+            return None
+        last = last.plus(affine(whole[dim]).shifted(-1), step)
+    size = last.shifted(1).to_expr()
+    low = Place().facts.bounds(size)[0]
+    return None if isinstance(size, Const) or low is None or low < 0 else size
 
 
 def _inner_part(form: Affine, inner: list[Var]) -> Affine:
