@@ -66,6 +66,7 @@ WORDS = (
     ("rnn", "--alg=LBR_AUGRU,VANILLA_AUGRU --attr-fpmath=bf16 --t=1,2 sic4", 4),
     ("sdpa", "--dt=f16,bf16 --scale=div 1x4x8x16:1x2x16x9:1x2x9x5", 2),
     ("sdpa", "--mask=none,buffer,buffer_1d,causal_top_left 1x2x8x16:1x2x16x9:1x2x9x16", 4),
+    ("sdpa", "--scale=library,mul,0.5 1x2x8x16:1x2x16x9:1x2x9x16", 2),
     ("sdpa", "--alg=causal,bias --scale=0.5 1x2x8x16:1x2x9x16", 2),
     ("pool", "--dir=BWD_D --alg=max,avg_np --tag=axb ic16ih7kh3", 2),
 )
@@ -155,6 +156,7 @@ def test_tags_of_low_rank() -> None:
         ("shuffle", "--attr-post-ops=relu 2x3", "shuffle takes no --attr-post-ops"),
         ("reorder", "--oflag=s8s8_comp:1 2x3", "--oflag=s8s8_comp:1 is not available"),
         ("sdpa", "--mdt=f16 1x2x8x8:1x2x8x9:1x2x9x8", "--mdt=f16 is not available"),
+        ("sdpa", "--strides=8x1: 1x2x8x8:1x2x9x8", "--strides=8x1: is not available"),
         ("rnn", "--cfg=u8u8u8u8 sic4", "--cfg=u8u8u8u8 is not available"),
         ("rnn", "--alg=VANILLA_GRU sic4dhc5", "sic is 4, dhc 5"),
     ],

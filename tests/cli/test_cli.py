@@ -347,10 +347,10 @@ def test_information(tilewright: Command, tmp_path: Path, monkeypatch: pytest.Mo
     doctor = tilewright("doctor").out
     for word in ("processor", "features", "llvmlite", "torch", "threads", str(tmp_path)):
         assert word in doctor
-    assert "kernels  0" in tilewright("cache").out
+    assert "entries  0" in tilewright("cache").out
     tilewright("verify", "conv", "mb1ic4ih6oc11kh2")
-    assert tilewright("cache", "--clear").out.endswith("kernels removed\n")
-    assert "kernels  0" in tilewright("cache").out
+    assert tilewright("cache", "--clear").out.endswith("entries removed\n")
+    assert "entries  0" in tilewright("cache").out
 
 
 def test_a_wrong_setting_is_bad_input() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from tilewright.engine.request import request_of
 from tilewright.engine.trace import Trace
 from tilewright.errors import ScheduleError
 from tilewright.ir.parser import parse_kernel
+from tilewright.newest import Newest
 from tilewright.recipes import choose
 from tilewright.targets.registry import find_target
 
@@ -100,6 +102,24 @@ def test_predicted_times_are_on_disk(chosen: list[str]) -> None:
         cache.put(key, b"", {"seconds": damaged})
         choosing.forget_choices()
         assert predicted_seconds(kernel, machine) == seconds and len(chosen) == count
+
+
+def test_machines_of_one_name_differ_in_cores(chosen: list[str]) -> None:
+    """As where a process has some of them, or folders are shared by computers."""
+    kernel = parse_kernel(PRODUCT.replace("24", "240"))
+    one = replace(find_target("x86:avx2").machine, cores=1)
+    many, small = replace(one, cores=16), replace(one, caches=(1 << 14, 1 << 15, 1 << 16))
+    seconds = predicted_seconds(kernel, one)
+    assert seconds is not None and is_chosen(kernel, one)
+    assert not is_chosen(kernel, many) and not is_chosen(kernel, small)
+    others = predicted_seconds(kernel, many)
+    assert others is not None and others < seconds and chosen == ["product"] * 2
+
+
+def test_another_thread_may_forget(chosen: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choosing, "_seconds", Newest(0))  # forgets at once
+    kernel, machine = parse_kernel(PRODUCT), find_target("x86:avx2").machine
+    assert predicted_seconds(kernel, machine) == predicted_seconds(kernel, machine) is not None
 
 
 def test_what_cannot_be_chosen_has_no_time(

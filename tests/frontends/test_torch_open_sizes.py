@@ -200,6 +200,15 @@ def test_exported_programs_of_open_sizes() -> None:
     assert np.array_equal(out, program(x))
 
 
+@pytest.mark.filterwarnings("ignore:.isinstance:FutureWarning")
+def test_products_decide_nothing_about_their_rows() -> None:
+    """Whether these are few, say: each number of them would have a program of its own."""
+    rows = {0: torch.export.Dim("rows", max=40)}
+    model = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.Linear(8, 5))
+    exported = torch.export.export(model, (torch.randn(4, 6),), dynamic_shapes=(rows,))
+    assert not tw.from_torch(exported).decided
+
+
 # PyTorch warns about what it uses itself.
 @pytest.mark.filterwarnings("ignore:.isinstance:FutureWarning")
 @needs_x86

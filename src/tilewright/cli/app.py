@@ -59,7 +59,10 @@ _COMMANDS: dict[str, tuple[str, str]] = {
         "databases",
         "Look at a database of tuned kernels, export it, or put several together.",
     ),
-    "cache": ("information", "Say what the disk cache of compiled kernels holds, or clear it."),
+    "cache": (
+        "information",
+        "Say what the disk cache holds (kernels, programs, predicted times), or clear it.",
+    ),
 }
 # Of an option that makes a command another one, the module of that.
 _OTHERWISE = {("tune", "--fit"): "rates", ("tune", "--accuracy"): "rates"}

@@ -76,6 +76,7 @@ _LACKING: Mapping[str, tuple[str, ...]] = {
 _AVAILABLE: Mapping[str, Collection[str]] = {
     "rnn": ("with-peephole", "with-projection", "l", "t"),
     "sum": (),
+    "sdpa": (),
 }
 # Directions of transposed convolutions, and those of convolutions that they are.
 _TRANSPOSED = {
@@ -274,7 +275,7 @@ def _fpmath(texts: Mapping[str, str]) -> str:
 def _with_numbers(texts: dict[str, str]) -> str:
     """``--alg`` with alpha and beta in it, where the function takes them."""
     alphas, betas = (texts.pop(name, "") or "0" for name in ("alpha", "beta"))
-    sums = []
+    algorithms = []
     for name in _list(texts, "alg"):
         name = plain_name(name or "relu", UNARY_FUNCTIONS)
         unary_function = UNARY_FUNCTIONS.get(name)
@@ -283,12 +284,12 @@ def _with_numbers(texts: dict[str, str]) -> str:
             values.split(",") if parameter in parameters else ["0"]
             for parameter, values in (("alpha", alphas), ("beta", betas))
         )
-        sums += [
+        algorithms += [
             ":".join([name, alpha, beta]).removesuffix(":0").removesuffix(":0")
             for alpha, beta in itertools.product(*lists)
             if _sensible(name, float(alpha), float(beta))
         ]
-    return ",".join(dict.fromkeys(sums))
+    return ",".join(dict.fromkeys(algorithms))
 
 
 def _sensible(function: str, alpha: float, beta: float) -> bool:

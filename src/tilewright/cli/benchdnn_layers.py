@@ -23,6 +23,8 @@ _RECURRENT_TAGS = {"abcde": "any", "ldigo": "any", "abdec": "abdc", "ldgoi": "ab
 # Which scores of attention count, and how many of the last dims of scores a mask of numbers has.
 _SCORES = {"none": "full", "causal_top_left": "causal", "causal_bottom_right": "lower_right"}
 _MASK_DIMS = {"buffer": 4, "buffer_2d": 2, "buffer_1d": 1}
+# How scores are multiplied with one over the root of the size.
+_USUAL_SCALES = ("", "library", "mul", "div")
 
 
 def with_sizes(problem: RecurrentProblem, values: dict[str, str]) -> tuple[Problem, dict[str, str]]:
@@ -34,7 +36,7 @@ def with_sizes(problem: RecurrentProblem, values: dict[str, str]) -> tuple[Probl
 
 def descriptor_in_our_words(driver: str, word: str) -> str:
     """benchdnn's keys of attention are (batch, heads, size, keys), and its values have all dims."""
-    lists = [name.split("x") for name in word.split(":")]
+    lists = [sizes.split("x") for sizes in word.split(":")]
     if driver != "sdpa" or [len(sizes) for sizes in lists] != [4, 4, 4]:
         return word
     queries, (batch, heads, size, keys), values = lists
@@ -76,9 +78,9 @@ def recurrent_words(texts: dict[str, str]) -> Iterator[dict[str, str]]:
 
 
 def attention_words(texts: dict[str, str]) -> Iterator[dict[str, str]]:
-    """Options of attention; scores are always divided by the root of the size."""
-    if texts.get("scale", "") in ("library", "mul", "div"):
-        texts.pop("scale")
+    """Options of attention; a scale of 0 is one over the root of the size."""
+    scales = ("0" if word in _USUAL_SCALES else word for word in texts.get("scale", "").split(","))
+    texts["scale"] = ",".join(dict.fromkeys(scales))
     if "mask" not in texts:
         yield texts
         return

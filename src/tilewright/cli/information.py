@@ -180,9 +180,9 @@ def _device(device: Device) -> str:
 
 
 def cache_command(
-    clear: Annotated[bool, typer.Option("--clear", help="Remove all kernels.")] = False,
+    clear: Annotated[bool, typer.Option("--clear", help="Remove all entries.")] = False,
 ) -> None:
-    """Say what the disk cache of compiled kernels holds, or clear it.
+    """Say what the disk cache holds (kernels, programs, predicted times), or clear it.
 
     Examples:
 
@@ -194,11 +194,11 @@ def cache_command(
         from tilewright.engine.disk_cache import open_disk_cache
     cache = open_disk_cache()
     if clear:
-        print(f"{cache.clear()} kernels removed")
+        print(f"{cache.clear()} entries removed")
         return
     stats = cache.stats()
     print(f"folder   {stats.folder} ({_cache_state(stats.usable, settings().cache_enabled)})")
-    print(f"kernels  {stats.entries}")
+    print(f"entries  {stats.entries}")
     print(f"bytes    {stats.size} of at most {stats.limit}")
 
 

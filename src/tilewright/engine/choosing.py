@@ -57,10 +57,12 @@ def predicted_seconds(
     nothing can be chosen."""
     request = request_of(kernel, constant)
     key = _key(request, machine)
-    if key not in _seconds:
+    # (Another thread may forget what is kept, at any time.)
+    seconds = _seconds.get(key)
+    if seconds is None and key not in _seconds:
         kept = _from_disk(key)
-        _seconds[key] = _predicted(request, machine, key) if kept is None else kept
-    return _seconds[key]
+        seconds = _seconds[key] = _predicted(request, machine, key) if kept is None else kept
+    return seconds
 
 
 def take_chosen(request: Request, machine: Machine) -> Chosen | None:
@@ -101,7 +103,9 @@ def _from_disk(key: str) -> float | None:
 
 
 def _key(request: Request, machine: Machine) -> str:
-    """What tells a choice from all others, as a key of the disk cache."""
-    depends = (request.identity, repr(machine), repr(machine.costs), registered_identity())
-    parts = (part.encode() for part in (generator_identity(), *depends))
-    return content_key(b"predicted time", *parts)
+    """What tells a choice from all others, as a key of the disk cache. Machines of one name may
+    have other cores and caches."""
+    sizes = (machine.caches, machine.cores, machine.hierarchy, machine.recipes)
+    identity = f"{machine.name} {sorted(machine.features)} {sizes} {machine.costs}"
+    depends = (generator_identity(), request.identity, identity, registered_identity())
+    return content_key(b"predicted time", *(part.encode() for part in depends))
