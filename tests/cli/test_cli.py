@@ -229,8 +229,8 @@ def test_bad_batch_files(tmp_path: Path) -> None:
 def test_a_bad_line_is_its_own_failure(tmp_path: Path, tilewright: Command) -> None:
     file = tmp_path / "cases.txt"
     file.write_text(
-        f'--frobnicate=1 {SMALL}\n{SMALL}n"open\nic3zz\n--strides=8:1 {SMALL}\n'
-        f"--strides= --skip-impl=ref\n{SMALL} {SMALL}\n"
+        f'--frobnicate=1 {SMALL}\n{SMALL}n"open\nic3zz\n--grouped=8:1 {SMALL}\n'
+        f"--grouped= --skip-impl=ref\n{SMALL} {SMALL}\n"
     )
     ended = tilewright("verify", "conv", "--batch", str(file))
     assert ended.code == 1
@@ -238,7 +238,7 @@ def test_a_bad_line_is_its_own_failure(tmp_path: Path, tilewright: Command) -> N
         *("FAILED", "FAILED", "FAILED", "SKIPPED", "PASSED", "PASSED", "PASSED")
     ]
     assert "(unknown option --frobnicate" in ended.lines[0] and "line 1)" in ended.lines[0]
-    assert "--strides=8:1 is not available" in ended.lines[3]
+    assert "--grouped=8:1 is not available" in ended.lines[3]
     assert ended.err.count("--skip-impl is ignored: a problem has one implementation") == 1
 
 
