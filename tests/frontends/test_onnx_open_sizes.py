@@ -92,6 +92,10 @@ WHOLE = {
     "halves": np.array([1, 1, 1, 0.5], np.float32),
     "most": [2**62],
     "least": [-(2**62)],
+    "ends": [0, -1],
+    "far": [50],
+    "four": [4],
+    "steps": [1] * 50 + [2] * 60,
 }
 REAL = {
     "table": (9, 16),
@@ -224,12 +228,28 @@ SMALL = {
         " y = MaxPool <kernel_shape = [2], strides = [3], ceil_mode = 1> (b)"
     ),
     "steps": "a = Unsqueeze (x, ones) y, h, c = LSTM <hidden_size = 3> (a, w, r)",
+    "picked": "y = Gather (x, ends)",
+    "means": (
+        "a = Unsqueeze (x, first) b = Transpose <perm = [0, 2, 1]> (a)"
+        " y = AveragePool <kernel_shape = [3], strides = [2], pads = [1, 1]> (b)"
+    ),
+    "looked up": (
+        "s = Shape <end = 1> (x) g = Gather (steps, s) f = CastLike (g, x) y = Mul (x, f)"
+    ),
+    "truncated": (
+        "s = Shape <end = 1> (x) d = Sub (s, width) e = Mod <fmod = 1> (d, two)"
+        " f = CastLike (e, x) y = Mul (x, f)"
+    ),
+    "no axes": (
+        "s = Shape (x) t = ReduceSum <noop_with_empty_axes = 1> (s) f = CastLike (t, x)"
+        " m = ReduceMax (f) y = Div (x, m)"
+    ),
 }
 
 
 @pytest.mark.parametrize("name", SMALL)
 def test_nodes_of_open_sizes(name: str) -> None:
-    dims = ", ".join(f"o{n}" for n in range({"ceil": 3, "steps": 4}.get(name, 2)))
+    dims = ", ".join(f"o{n}" for n in range({"ceil": 3, "means": 3, "steps": 4}.get(name, 2)))
     text = f"net (T[n, 4] x) => (T[{dims}] y) {{ {SMALL[name]} }}"
     program = compiled(text, "interpreter")
     for n in (7, 4, 13, 1):
@@ -238,6 +258,38 @@ def test_nodes_of_open_sizes(name: str) -> None:
         # The last window would begin after the image: there is one less.
         with pytest.raises(UnsupportedError, match="y has another shape for these sizes"):
             program(x=drawn(12, 4))
+
+
+def test_places_beyond_an_open_size_are_moved_inside() -> None:
+    program = compiled("net (T[n, 4] x) => (T[a, b] y) { y = Gather (x, far) }", "interpreter")
+    for n in (7, 60):
+        x = drawn(n, 4)
+        np.testing.assert_array_equal(program(x=x), x[min(50, n - 1)][None])
+
+
+def test_elements_are_left_out_of_an_open_size() -> None:
+    text = "net (T[n, 4] x) => (T[a, b] y) { y = Slice (x, four, most, first) }"
+    program = compiled(text, "interpreter")
+    for n in (9, 5, 4, 70):
+        right(program, text, x=drawn(n, 4))
+    with pytest.raises(ArgumentError, match=r"y would have the shape \[-1, 4\]"):
+        program(x=drawn(3, 4))
+
+
+def test_arrays_without_elements() -> None:
+    text = "net (T[n, m] x) => (T[a, b] y) { y = Softmax (x) }"
+    program = compiled(text, "interpreter")
+    for shape in ((3, 0), (0, 0), (0, 3), (3, 5)):
+        right(program, text, x=drawn(*shape))
+
+
+def test_a_size_that_is_calculated_and_is_no_number() -> None:
+    made = model("net (T[n] x, T[m] z, T[unnamed] v) => (T[a] y) { y = Relu (x) }")
+    made.graph.input[2].type.tensor_type.shape.dim[0].dim_param = "n // (m - 1)"
+    graph = tw.from_onnx(made)
+    assert [param.name for param in graph.kernel.scalars] == ["n_size", "m_size"]
+    with pytest.raises(UnsupportedError, match="a size of 'v' cannot be calculated"):
+        tw.from_onnx(made, sizes={"m": 1})
 
 
 @pytest.mark.parametrize(
@@ -259,6 +311,17 @@ def test_what_cannot_be_open_is_refused_by_name(text: str, said: str) -> None:
     assert raised.value.where is not None and raised.value.where.startswith("node")
     assert "sizes={'n_size': ...}" in str(raised.value)
     tw.from_onnx(result, sizes={"n": 6})
+
+
+def test_problems_that_open_sizes_make_say_the_cure() -> None:
+    ordered = model("net (T[n, 4] x) => (T[a, b] y) { y, i = TopK <axis = 0> (x, two) }")
+    less = model("net (T[n] x, T[m] z, T[unnamed] v) => (T[a] y) { y = Relu (v) }")
+    less.graph.input[2].type.tensor_type.shape.dim[0].dim_param = "n - m"
+    for made in (ordered, less):
+        with pytest.raises(UnsupportedError, match=r"sizes=\{'n_size': \.\.\."):
+            tw.from_onnx(made)
+    tw.from_onnx(ordered, sizes={"n": 6})
+    tw.from_onnx(less, sizes={"n": 6, "m": 4})
 
 
 def test_sizes_that_are_said() -> None:

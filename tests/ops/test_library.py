@@ -20,6 +20,7 @@ from tilewright.cli.cases import cases_of
 from tilewright.cli.knobs import Knobs
 from tilewright.dtypes import boolean, f32, f64
 from tilewright.errors import LayoutError, ProblemError, TilewrightError, UnsupportedError
+from tilewright.ir.printer import to_text
 from tilewright.problems import LIBRARY, Direction, Record, parse
 from tilewright.testing.case import Case
 from tilewright.testing.expected import expected
@@ -179,6 +180,11 @@ def test_cases_in_words(arguments: str) -> None:
     (case,) = _cases(arguments)
     verdict = verify(case.op(), lambda op: tw.compile(op, threads=1))
     assert verdict.status is Status.PASSED, verdict.reason
+
+
+def test_no_mask_is_computed_where_none_is_kept() -> None:
+    (case,) = _cases("bnorm --flags=RI mb2ic3ih4")
+    assert "u8" not in to_text(case.op().kernel())
 
 
 def test_a_tag_for_all_or_each_of_several_tensors() -> None:

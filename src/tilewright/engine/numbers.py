@@ -113,6 +113,7 @@ class Numbers:
                 argument.name: _form(substitute_buffer(argument.buffer, values))
                 for argument in self._signature.arguments
             }
+            self._check_forms(forms)
             kept = Fitting(self._signature, forms, *self._made)
             self._fittings[key] = kept
         return kept
@@ -176,6 +177,17 @@ class Numbers:
                     cure="pass arrays of shapes that fit",
                 )
         return first
+
+    def _check_forms(self, forms: Mapping[str, ArrayForm]) -> None:
+        """`ArgumentError` for an array that would have less than no elements along a dim."""
+        for name, form in forms.items():
+            if min(form.shape, default=0) < 0:
+                raise ArgumentError(
+                    f"{name} would have the shape {list(form.shape)}",
+                    where=self._where,
+                    why="a size of it is calculated from those of other arrays",
+                    cure="pass greater arrays, or compile for these sizes as numbers",
+                )
 
     def _check_tellers(self, name: str, arrays: Mapping[str, Any]) -> None:
         """`ArgumentError` for an array that has to be there, and would tell the size ``name``."""

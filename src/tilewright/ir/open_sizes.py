@@ -13,12 +13,13 @@ for two examples, and is right where both give the same text.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from math import isqrt
 from typing import Any, TypeVar
 
 from tilewright.errors import UnsupportedError
 from tilewright.ir.evaluate import evaluate
-from tilewright.ir.expr import Const, Expr, StandIn, Var, as_expr, binary, const
+from tilewright.ir.expr import Binary, Const, Expr, StandIn, Var, as_expr, binary, const
 from tilewright.ir.intervals import Interval
 from tilewright.ir.printer import to_text
 from tilewright.ir.sizes import Monomial, Polynomial, Sizes, polynomial
@@ -78,6 +79,23 @@ class OpenSizes:
             number = examples[param.name] = _example(param, hint, example, taken)
             taken.add(number)
         return cls(tuple(hints), examples)
+
+    @property
+    def promised(self) -> tuple[ScalarParam, ...]:
+        """``scalars`` with the least values that what was ``decided`` leaves them: where all but
+        four of ``n`` elements are taken, there are at least four."""
+        least: dict[Expr, int | None] = {param.var: param.low for param in self.scalars}
+        for condition, holds in self.decided.items():
+            if not isinstance(condition, Binary) or condition.op != "lt":
+                continue
+            low, high = (condition.a, condition.b) if holds else (condition.b, condition.a)
+            terms = dict(polynomial(high - low))
+            rest = terms.pop((), 0) - holds
+            for factors, times in terms.items():
+                if len(terms) == len(factors) == 1 and factors[0] in least and times > 0:
+                    before, bound = least[factors[0]], -(rest // times)
+                    least[factors[0]] = bound if before is None else max(before, bound)
+        return tuple(replace(param, low=least[param.var]) for param in self.scalars)
 
     def size(self, expr: Expr) -> int:
         """What stands for ``expr``: an `OpenSize`, or a plain int for one that is constant."""

@@ -87,6 +87,8 @@ def symbolic_layout_defect(buffer: Buffer, written: bool, bounds: Sizes) -> tupl
                 f"`{_text(size)}`",
                 "enlarge the outermost block of the dim, as in `(n + 15) // 16` blocks of 16",
             )
+    if any(isinstance(size, int) and not size for size in buffer.sizes):
+        return None
     if written and not _distinct_parts(layout, bounds.not_empty(buffer.sizes)):
         return (
             "may put several elements at one place, but the buffer is written",

@@ -10,7 +10,18 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 from tilewright.dtypes import boolean, dtype, s64, u64
-from tilewright.ir.expr import Expr, binary, bitcast, cast, const, maximum, minimum, select, unary
+from tilewright.ir.expr import (
+    Expr,
+    as_expr,
+    binary,
+    bitcast,
+    cast,
+    const,
+    maximum,
+    minimum,
+    select,
+    unary,
+)
 from tilewright.ir.visit import reads_memory
 from tilewright.problems.numbers import held
 
@@ -331,8 +342,9 @@ def power(x: Expr, exponent: float) -> Expr:
 
 
 def clamped(x: Expr, low: float, high: float) -> Expr:
-    """``x``, or the nearest number between ``low`` and ``high``."""
-    return maximum(minimum(x, const(high, x.type)), const(low, x.type))
+    """``x``, or the nearest number between ``low`` and ``high``, which may be sizes."""
+    least, most = (cast(x.type, as_expr(bound, x)) for bound in (low, high))
+    return maximum(minimum(x, most), least)
 
 
 # Of the types that are computed in: bits of the mantissa, and what exponents are biased by.

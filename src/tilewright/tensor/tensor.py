@@ -168,8 +168,7 @@ class Builder:
         self._computes: dict[str, int] = {}
         self._place = _Place()
         self.open_sizes = open_sizes
-        self._scalars = () if open_sizes is None else open_sizes.scalars
-        self._facts = Facts.empty().promising(self._scalars)
+        self._facts = Facts.empty().promising(() if open_sizes is None else open_sizes.scalars)
         # The shapes of buffers some of whose sizes calls pass.
         self._open: dict[Buffer, Shape] = {}
         self._scopes: dict[Shape, Facts] = {}
@@ -251,7 +250,8 @@ class Builder:
         taken = {id(old) for old in renamed}
         stmts = tuple(s for s in body if not (isinstance(s, Allocate) and id(s.buffer) in taken))
         renamed |= self._clashing(body, renamed)
-        params: list[Param | ScalarParam] = [*self._scalars]
+        open_sizes = self.open_sizes
+        params: list[Param | ScalarParam] = [] if open_sizes is None else [*open_sizes.promised]
         params += [
             Param(memory, "inout" if name in self._outputs.updates else "in")
             for name, memory in self._inputs.items()

@@ -10,7 +10,13 @@ from typing import Any
 
 import onnx
 
-from tilewright.errors import ArgumentError, UnsupportedError, one_of
+from tilewright.errors import (
+    ArgumentError,
+    ProblemError,
+    UnsupportedError,
+    VerificationError,
+    one_of,
+)
 from tilewright.graph.graph import Graph, OpenGraph
 from tilewright.ir.expr import var
 from tilewright.ir.open_sizes import OpenSizes, for_all_sizes, promising
@@ -91,13 +97,14 @@ def opened(
         return build(0)[0]
     try:
         graph, decided = for_all_sizes(build, lambda graph: to_text(graph.kernel))
-    except UnsupportedError as error:
+    except (ProblemError, UnsupportedError, VerificationError) as error:
         left = ", ".join(f"{param.name!r}: ..." for param in allowed)
+        cure = error.cure if isinstance(error, UnsupportedError) else None
         raise UnsupportedError(
             f"{error.what} where sizes are open",
             where=error.where,
             why=error.why,
-            cure=error.cure or f"give sizes as numbers: from_onnx(model, sizes={{{left}}})",
+            cure=cure or f"give sizes as numbers: from_onnx(model, sizes={{{left}}})",
         ) from error
 
     def closing(numbers: Mapping[str, int]) -> Graph:

@@ -148,7 +148,13 @@ class _Reading:
             kind = info.type.WhichOneof("value")
             raise UnsupportedError(f"the input {info.name!r} is a {kind}", where=info.name)
         shape = self._dims.shape(info, self._values)
-        assert shape is not None  # the package has checked that it is there
+        if shape is None:
+            raise UnsupportedError(
+                f"a size of {info.name!r} cannot be calculated from the others",
+                where=info.name,
+                why="one that it is divided by is 0",
+                cure="give it a name of its own in the model",
+            )
         name = _fresh(identifier(info.name) or "input", taken)
         type_ = type_of(info.type.tensor_type.elem_type)
         scope.tensors[info.name] = self.builder.input(name, type_, shape)

@@ -93,6 +93,11 @@ def _quotient(a: int, b: int) -> int:
     return a // b if (a >= 0) == (b > 0) else -(-a // b)
 
 
+def _rest(at: Attributes, a: Array, b: Array) -> Sequence[Any] | None:
+    truncated = _of_elements(lambda a, b: a - b * _quotient(a, b))
+    return (truncated if at.get("fmod", 0) else _of_elements(lambda a, b: a % b))(at, a, b)
+
+
 def _folded(function: Callable[[Any, Any], Any]) -> Handler:
     """An op of any number of operands, taken two at a time."""
     of_arrays = np.frompyfunc(function, 2, 1)
@@ -109,7 +114,7 @@ def _axes(at: Attributes, array: Array | None, usual: Any) -> tuple[int, ...]:
 
 def _reduced(function: Callable[[Sequence[int]], int]) -> Handler:
     def reduced(at: Attributes, x: Array, axes: Array | None = None) -> Sequence[Any] | None:
-        if x.ndim != 1:
+        if x.ndim != 1 or (at.get("noop_with_empty_axes", 0) and not _axes(at, axes, ())):
             return None
         total = np.array(function(list(x)), object)
         return [total.reshape(1) if at.get("keepdims", 1) else total]
@@ -130,8 +135,8 @@ def _slice(
     return [x[tuple(index)]]
 
 
-def _gather(at: Attributes, x: Array, indices: Array) -> Sequence[Any]:
-    return [np.take(x, indices.astype(np.int64), at.get("axis", 0))]
+def _gather(at: Attributes, x: Array, indices: Array) -> Sequence[Any] | None:
+    return None if is_open(indices) else [np.take(x, indices.astype(np.int64), at.get("axis", 0))]
 
 
 def _cast(at: Attributes, x: Array) -> Sequence[Any] | None:
@@ -162,7 +167,7 @@ _HANDLERS: dict[str, Handler] = {
     "Sub": _of_elements(lambda a, b: a - b),
     "Mul": _of_elements(lambda a, b: a * b),
     "Div": _of_elements(_quotient),
-    "Mod": _of_elements(lambda a, b: a % b),
+    "Mod": _rest,
     "Neg": _of_elements(lambda a: -a),
     "Abs": _of_elements(lambda a: abs(a)),
     "Not": _of_elements(lambda a: not a),

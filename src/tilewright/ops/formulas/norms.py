@@ -43,7 +43,7 @@ def _forward(problem: Normalization, call: Call, sets: norms.Sets) -> Mapping[st
     after = relu if problem.has("R") else None
     type_ = call.rounds_to("dst")
     results["dst"] = norms.normalized(x, center, inverse, factors, type_, after)
-    if problem.has("R"):
+    if "workspace" in call.types:
         results["workspace"] = norms.normalized(x, center, inverse, factors, u8, _passes)
     if mean is not None:
         results["mean"] = mean

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.dtypes import DType, s64
-from tilewright.ir.expr import Expr, cast, const, maximum, minimum
+from tilewright.ir.expr import Expr, as_expr, cast, const, maximum, minimum
 from tilewright.ir.operators import identity
 from tilewright.tensor.convolution import Window, Windowed
 from tilewright.tensor.elementwise import elementwise
@@ -77,7 +77,7 @@ def counts(
     count: Expr = const(1)
     for n, (window, size) in enumerate(zip(windows, sizes, strict=True)):
         before, after = (0, 0) if padding is None else padding[n]
-        low, high = const(-before), const(size + after)
+        low, high = as_expr(-before), as_expr(size + after)
         start = axis(first + n) * window.stride - window.low
         if window.dilation == 1:
             length = minimum(start + window.taps, high) - maximum(start, low)

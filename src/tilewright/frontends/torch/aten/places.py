@@ -23,7 +23,7 @@ from tilewright.tensor.indexing import place_in, places_along, take, taken, upda
 from tilewright.tensor.places import Shape, axes, axis
 from tilewright.tensor.reductions import combined
 from tilewright.tensor.tensor import Tensor
-from tilewright.tensor.views import broadcast_to, reshape
+from tilewright.tensor.views import broadcast_to, common_shape, reshape
 
 
 def _loaded(index: Tensor) -> Tensor:
@@ -80,7 +80,7 @@ def _indexed(at: Place, x: Shape, indices: Sequence[Tensor | None]) -> tuple[lis
     all_dims = [*indices, *(None for _ in x[len(indices) :])]
     dims = [n for n, dim in enumerate(all_dims) if dim is not None]
     tensors = [_loaded(dim) for dim in all_dims if dim is not None]
-    shape = tuple(_broadcast([tensor.shape for tensor in tensors]))
+    shape = common_shape(*(tensor.shape for tensor in tensors))
     rank = len(shape)
     first = dims[0] if dims == [*range(dims[0], dims[-1] + 1)] else 0
     others = [n for n in range(len(x)) if n not in dims]
@@ -95,13 +95,6 @@ def _indexed(at: Place, x: Shape, indices: Sequence[Tensor | None]) -> tuple[lis
             at.check_places(tensor, n, x[n], wraps=True)
         places[n] = place_in(broadcast_to(tensor, shape).at(*here), x[n])
     return places, result
-
-
-def _broadcast(shapes: Sequence[Shape]) -> list[int]:
-    """The shape to which ``shapes`` are broadcast together, as PyTorch has checked."""
-    rank = max(map(len, shapes))
-    rows = [(1,) * (rank - len(shape)) + shape for shape in shapes]
-    return [next((size for size in sizes if size != 1), 1) for sizes in zip(*rows, strict=True)]
 
 
 @aten("index.Tensor", "_unsafe_index.Tensor")
