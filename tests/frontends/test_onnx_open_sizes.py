@@ -13,7 +13,7 @@ import pytest
 import tilewright as tw
 from commands import Command
 from needs import OPENCL, needs_x86
-from tilewright.errors import ArgumentError, UnsupportedError
+from tilewright.errors import ArgumentError, ProblemError, UnsupportedError
 from tilewright.graph.graph import OpenGraph
 from tilewright.graph.open_program import OpenGraphProgram
 
@@ -95,6 +95,7 @@ WHOLE = {
     "ends": [0, -1],
     "far": [50],
     "four": [4],
+    "amounts": [2, 3],
     "steps": [1] * 50 + [2] * 60,
 }
 REAL = {
@@ -274,6 +275,15 @@ def test_elements_are_left_out_of_an_open_size() -> None:
         right(program, text, x=drawn(n, 4))
     with pytest.raises(ArgumentError, match=r"y would have the shape \[-1, 4\]"):
         program(x=drawn(3, 4))
+
+
+def test_more_elements_than_an_open_size_has_are_not_reflected() -> None:
+    text = 'net (T[n] x) => (T[a] y) { y = Pad <mode = "reflect"> (x, amounts) }'
+    program = compiled(text, "interpreter")
+    for n in (4, 9):
+        right(program, text, x=drawn(n))
+    with pytest.raises(ProblemError, match="too few elements to reflect"):
+        program(x=drawn(3))
 
 
 def test_arrays_without_elements() -> None:

@@ -255,6 +255,11 @@ def extended(tensor: Tensor, low: Sequence[int], high: Sequence[int], mode: str)
         if not before and not high[n]:
             pass
         elif mode == "reflect":
+            if max(before, high[n]) >= size:
+                raise tensor.builder.refuse(
+                    f"dim {n} of {described(tensor)} has too few elements to reflect",
+                    "pad by less than their number",
+                )
             place = select(place < 0, -place, place)
             place = select(place < size, place, as_expr(2 * (size - 1)) - place)
         elif mode == "edge":
