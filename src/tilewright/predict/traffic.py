@@ -61,14 +61,14 @@ class Traffic:
 
     def moved(self, root: Nest, warm: bool) -> list[Moved]:
         """All that moves. ``warm``: what stayed in the caches since the call before is there."""
-        moveds: list[Moved] = []
+        traffic: list[Moved] = []
         levels = len(self._machine.caches)
         for level, size in enumerate(self._machine.caches):
             alone = level < levels - 1
             stays = self._fits(root, size, alone, whole=True) if warm else 0.0
             if stays < 1.0:
-                self._visit(root, level, 1.0 - stays, moveds)
-        return moveds
+                self._visit(root, level, 1.0 - stays, traffic)
+        return traffic
 
     def phase_of(self, body: Nest, root: Nest) -> Nest:
         """The outermost nest around ``body`` of which all that an iteration reaches stays in the
@@ -82,23 +82,23 @@ class Traffic:
     def _holds(self, nest: Nest, body: Nest) -> bool:
         return any(part is body or self._holds(part, body) for part in nest.nests)
 
-    def _visit(self, nest: Nest, level: int, times: float, moveds: list[Moved]) -> None:
+    def _visit(self, nest: Nest, level: int, times: float, traffic: list[Moved]) -> None:
         size, alone = self._machine.caches[level], level < len(self._machine.caches) - 1
         stays = self._fits(nest, size, alone, whole=False)
         if stays:
             for line, box in self._boxes(nest, alone, whole=True):
                 lines = max(box.lines, _missed(box, size, self._machine.core.line))
-                moveds.append(Moved(line.body, level, box, lines * times * stays))
+                traffic.append(Moved(line.body, level, box, lines * times * stays))
         if stays == 1.0:
             return
         extent = self._shares.get(nest, nest.turns) if alone else nest.turns
         again = times * (1.0 - stays) * extent
         for part in nest.nests:
             if self._reached[part] and not is_flat(part):
-                self._visit(part, level, again, moveds)
+                self._visit(part, level, again, traffic)
         for line, box in self._boxes(nest, alone, whole=False):
             if line.body is nest:
-                moveds.append(Moved(nest, level, box, box.lines * again))
+                traffic.append(Moved(nest, level, box, box.lines * again))
 
     def _fits(self, nest: Nest, size: int, alone: bool, whole: bool) -> float:
         """Which part of what ``nest`` (of a loop an iteration, or the ``whole``) reaches stays in a

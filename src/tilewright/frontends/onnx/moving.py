@@ -137,7 +137,7 @@ def _within(size: int, start: int, end: int, step: int) -> tuple[int, int, int]:
     """The slice of ``size`` elements, as Python has it: the first place, that after the last, and
     the distance, from the front."""
     low, high = (0, size) if step > 0 else (-1, size - 1)
-    first, last = (min(max(each + size if each < 0 else each, low), high) for each in (start, end))
+    first, last = (min(max(at + size if at < 0 else at, low), high) for at in (start, end))
     count = max(0, -((first - last) // step))
     if not count:
         return 0, 0, abs(step)

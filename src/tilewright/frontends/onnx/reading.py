@@ -63,7 +63,7 @@ def from_onnx(
             "the model is ill-formed", why=str(error).strip()[:500], cure="export it again"
         ) from error
     contents = dict(known or {})
-    have = contents.keys() | {each.name for each in loaded.graph.initializer}
+    have = contents.keys() | {tensor.name for tensor in loaded.graph.initializer}
     dims = Dims([info for info in loaded.graph.input if info.name not in have])
 
     def read(open_sizes: OpenSizes, values: Mapping[str, int]) -> Graph:

@@ -31,7 +31,7 @@ def is_open(array: Array | None) -> bool:
     return (
         array is not None
         and array.dtype == object
-        and any(isinstance(each, StandIn) for each in array.reshape(-1))
+        and any(isinstance(number, StandIn) for number in array.reshape(-1))
     )
 
 
@@ -41,15 +41,15 @@ def calculated(node: onnx.NodeProto, known: Sequence[Array | None]) -> list[Arra
     handler = _HANDLERS.get(node.op_type) if node.domain in ("", "ai.onnx") else None
     if handler is None:
         return None
-    attributes = {each.name: attribute_of(each) for each in node.attribute}
-    values = [None if each is None else _objects(each) for each in known]
-    if any(each is not None and not _is_whole(each) for each in values):
+    attributes = {attribute.name: attribute_of(attribute) for attribute in node.attribute}
+    values = [None if array is None else _objects(array) for array in known]
+    if any(array is not None and not _is_whole(array) for array in values):
         return None
     try:
         result = handler(attributes, *values)
     except (ArithmeticError, LookupError, TypeError, ValueError):
         return None
-    return None if result is None else [_plain(each) for each in result]
+    return None if result is None else [_plain(array) for array in result]
 
 
 def tensor_of_sizes(builder: Builder, array: Array) -> Tensor:
@@ -66,7 +66,7 @@ def _objects(array: Array) -> Array:
 
 
 def _is_whole(array: Array) -> bool:
-    return all(isinstance(each, int | np.bool_) for each in array.reshape(-1))
+    return all(isinstance(number, int | np.bool_) for number in array.reshape(-1))
 
 
 def _plain(array: Any) -> Array:
@@ -105,7 +105,7 @@ def _folded(function: Callable[[Any, Any], Any]) -> Handler:
 
 
 def _ints(array: Array | None, usual: Any = None) -> list[int]:
-    return list(usual) if array is None else [each for each in array.reshape(-1)]
+    return list(usual) if array is None else list(array.reshape(-1))
 
 
 def _axes(at: Attributes, array: Array | None, usual: Any) -> tuple[int, ...]:
@@ -129,7 +129,7 @@ def _slice(
     index = [slice(None)] * x.ndim
     steps = _ints(by, [1] * len(first))
     for n, a, b, c in zip(_axes(at, axes, range(len(first))), first, last, steps, strict=True):
-        if any(isinstance(each, StandIn) for each in (a, b, c)):
+        if any(isinstance(operand, StandIn) for operand in (a, b, c)):
             return None
         index[n] = slice(int(a), None if c < 0 and b < -x.shape[n] else int(b), int(c))
     return [x[tuple(index)]]

@@ -34,12 +34,12 @@ def accumulated(
         loops_named(kernel, at, "stage_result")
     names = {p.name for p in kernel.arrays}
     names |= {s.buffer.name for s in walk_stmts(kernel.body) if isinstance(s, Allocate)}
-    found = False
+    is_there = False
 
     def change(stmt: Stmt, place: Place) -> Stmt | None:
-        nonlocal found
+        nonlocal is_there
         if at == compute and isinstance(stmt, Compute) and stmt.name == compute:
-            found = True
+            is_there = True
             return _on_body(stmt, place, stmt, place, names, space, layout, whole)
         if not (isinstance(stmt, For) and stmt.var.name == at):
             return None
@@ -57,13 +57,13 @@ def accumulated(
                 f"it stands {len(matching)} times inside '{at}'",
                 "choose an inner loop",
             )
-        found = True
+        is_there = True
         target, here = matching[0]
         inner = _on_body(stmt.body, inside, target, here, names, space, layout, whole)
         return replace(stmt, body=inner)
 
     body = rewrite_placed(kernel.body, Place(), change)
-    if not found:
+    if not is_there:
         raise ScheduleError(
             f"stage_result: the loop '{at}' does not hold the compute '{compute}'",
             where=f"kernel {kernel.name}",
