@@ -2,7 +2,7 @@
 
 In reading order: `signature` (what a caller passes), `request` (what is asked for: a kernel and its
 signature, from whatever gives one), `scheduling` (what a user writes a schedule with), `choosing`
-(what is chosen where nobody says it), `program` (code, loaded), `compile` (the way there, and the
+(the choice of a config), `program` (code, loaded), `compile` (the way there, and the
 caches), `fitting` (what the arrays of a call have to be), `kernel` (what a user holds and calls),
 `holding` (a kernel with some of its arguments), `cost` (what the code costs), `trace` (what a
 compilation did; `page`: for a browser), `export` (files for others), `disk_cache` (bytes by their

@@ -1,9 +1,7 @@
-"""What is chosen for a kernel where nobody says a config: once, by who predicts its time or by who
-compiles it.
+"""The choice of a config for a kernel without one: made once, for a prediction or a compilation.
 
-A choice schedules all that it is between, which takes most of the time of a compilation, and of a
-predicted one. So what a prediction has chosen waits for the compilation of the same kernel, and the
-time is kept on disk.
+A choice schedules all candidates, which is most of the time of a compilation and of a prediction.
+So a prediction keeps its choice for the compilation of the same kernel, and the time on disk.
 """
 
 from __future__ import annotations

@@ -162,11 +162,11 @@ class OpenGraphProgram(CompiledKernel):
     def _check_shapes(self, other: CompiledKernel, numbers: Mapping[str, int], why: str) -> None:
         """Refuses a program whose arrays have other shapes than calls pass and get here."""
         values = {p.var: const(numbers[p.name], p.dtype) for p in self.graph.kernel.scalars}
-        own = {param.name: param.buffer for param in self.graph.kernel.arrays}
+        buffers = {param.name: param.buffer for param in self.graph.kernel.arrays}
         for param in other.signature.arguments:
             shapes = [
                 tuple(substitute_size(size, values) for size in memory.sizes)
-                for memory in (own[param.name], param.buffer)
+                for memory in (buffers[param.name], param.buffer)
             ]
             if shapes[0] != shapes[1]:
                 raise UnsupportedError(

@@ -56,11 +56,11 @@ class Dims:
         not say them all."""
         if not info.type.tensor_type.HasField("shape"):
             return None
-        known = {text: values[name] for text, name in self.names.items()}
+        numbers = {text: values[name] for text, name in self.names.items()}
         shape: list[int] = []
         for n, dim in enumerate(_dims(info)):
             text = _text(info, n)
-            size = dim.dim_value if text is None else _calculated(text, known)
+            size = dim.dim_value if text is None else _calculated(text, numbers)
             if size is None:
                 return None
             shape.append(size)
@@ -72,7 +72,7 @@ def opened(
     sizes: Mapping[str, int],
     read: Callable[[OpenSizes, Mapping[str, int]], Graph],
 ) -> Graph:
-    """The graph that ``read`` gives for the parameters ``names``, of which ``sizes`` are numbers
+    """The graph that ``read`` gives. Of its parameters ``names``, those in ``sizes`` are numbers,
     and the others are open. Raises `ArgumentError` for a size that is none of them, and
     `UnsupportedError` where the graph needs them as numbers."""
     for name, size in sizes.items():

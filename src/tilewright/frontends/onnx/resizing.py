@@ -27,10 +27,10 @@ def resize(at: Place, x: Tensor, *inputs: Tensor | None) -> Tensor:
     crops = coordinate == "tf_crop_and_resize"
     corners = at.values(1).reshape(2, -1).T if crops else np.tile([0.0, 1.0], (len(dims), 1))
     if any(
-        isinstance(each, StandIn)
+        isinstance(length, StandIn)
         for n, size in zip(dims, shape, strict=True)
         if size != x.shape[n]
-        for each in (size, x.shape[n])
+        for length in (size, x.shape[n])
     ):
         refuse("an image is resized along a size that calls pass")
     steps = [

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from tilewright.dtypes import s32
 from tilewright.ops.formulas.call import Call
 from tilewright.problems.library import DeconvProblem
-from tilewright.problems.window import Window
 from tilewright.tensor.convolution import transposed_convolution
 from tilewright.tensor.tensor import Tensor
 from tilewright.tensor.views import reshape, transpose
@@ -25,16 +24,10 @@ def deconvolution(problem: DeconvProblem, call: Call) -> Mapping[str, Tensor]:
     images = transposed_convolution(
         call.inputs["src"],
         kernel,
-        [_padding(window) for window in conv.windows],
+        [(window.pad_l, window.pad_r) for window in conv.windows],
         [window.stride for window in conv.windows],
         [window.dilation + 1 for window in conv.windows],
         conv.g,
         sums,
     )
     return {"dst": images}
-
-
-def _padding(window: Window) -> tuple[int, int]:
-    """The elements before and after an image that its windows see."""
-    whole = (window.out - 1) * window.stride + window.reach
-    return window.pad_l, whole - window.size - window.pad_l

@@ -4,9 +4,9 @@ A key is an integer without sign, which says where an element stands: its bits, 
 order as values do, NaN the greatest, both zeros alike. Rows are sorted by one digit of eight bits
 after the other, the least first: how often each comes says where its elements begin. A digit that
 is the same everywhere is passed over. Where few elements are asked for, each that is before the
-last of those so far is inserted among them. Where more are asked for of a long row, only what is
-not behind a bound is sorted: as many parts have an element that is not behind it. Source: Knuth,
-"The Art of Computer Programming", volume 3, 5.2.5.
+last of those so far is inserted among them. Where more are asked for of a long row, a bound is
+taken from the least elements of as many parts, and only what comes up to it is sorted. Source:
+Knuth, "The Art of Computer Programming", volume 3, 5.2.5.
 """
 
 from __future__ import annotations
