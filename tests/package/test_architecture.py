@@ -64,6 +64,7 @@ PEERS: Mapping[tuple[str, str], str] = {
 # before. "*" is every file that is not named.
 LAYERS: Mapping[str, tuple[str, ...]] = {
     "schedule": (
+        "queries.refusal",
         "queries.place queries.digits queries.identity queries.storage "
         "queries.merged_dims staging.copiers records.handles",
         "queries.access queries.runs queries.dependence queries.flow queries.contractions "

@@ -83,7 +83,7 @@ def _kernel(index: str, mask: str = "", second: str = "") -> Kernel:
 
 
 def _free(kernel: Kernel, loop: str) -> bool:
-    result, place = loops_named(kernel, loop, "test")[0]
+    result, place = loops_named(kernel, loop)[0]
     return conflict(result, place) is None
 
 

@@ -30,6 +30,7 @@ from tilewright.schedule.queries.access import buffers_allocated, readdress
 from tilewright.schedule.queries.cutting import Members, groups_of
 from tilewright.schedule.queries.flow import Item, flow, item_of
 from tilewright.schedule.queries.place import sequence
+from tilewright.schedule.queries.refusal import refusal
 from tilewright.schedule.records.transform import transform
 from tilewright.simplify import simplify_kernel
 
@@ -244,13 +245,13 @@ def as_contraction(kernel: Kernel) -> Kernel:
     if cutting.whole and cutting.groups[0].contracts:
         return cutting.groups[0].kernel
     names = ", ".join(group.kernel.name for group in cutting.groups)
-    raise ScheduleError(
-        f"as_contraction: {kernel.name} is not one contraction",
-        where=f"kernel {kernel.name}",
+    raise refusal(
+        f"{kernel.name} is not one contraction",
+        kernel,
+        "cut it into its groups first" if len(cutting.groups) > 1 else "use other transforms",
         why=f"it has several groups: {names}"
         if len(cutting.groups) > 1
         else "it has no sum of products",
-        cure="cut it into its groups first" if len(cutting.groups) > 1 else "use other transforms",
     )
 
 

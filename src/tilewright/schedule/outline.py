@@ -23,7 +23,6 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from types import MappingProxyType
 
-from tilewright.errors import ScheduleError
 from tilewright.ir.buffer import Buffer, Space
 from tilewright.ir.expr import Expr, const
 from tilewright.ir.stmt import (
@@ -56,6 +55,7 @@ from tilewright.schedule.queries.place import (
     sequence,
     walk_placed,
 )
+from tilewright.schedule.queries.refusal import refusal, running
 from tilewright.simplify import simplify_kernel
 
 
@@ -148,14 +148,15 @@ class Outlines:
         all_ = (s for s in walk_stmts(self.kernel.body) if not isinstance(s, Block | For))
         others = sum(tile.whole in buffers_in(stmt) for stmt in all_) > inside
         if others or any(base is not const(0) for base in tile.base):
-            raise ScheduleError(
+            raise refusal(
                 f"put_together: '{tile.whole.name}' cannot be packed for all tiles",
-                where=f"kernel {part.kernel.name}",
+                part.kernel,
+                "pack it in the kernel of the tile",
                 why="others read it as it is" if others else "each tile reads another part of it",
-                cure="pack it in the kernel of the tile",
             )
 
 
+@running("outline")
 def outline(kernel: Kernel, compute: str) -> Outlines:
     """What stands beside ``compute``, computes and what they allocate with nothing else in between,
     as a kernel of its own on tiles; several where there are several of that name.
@@ -166,12 +167,12 @@ def outline(kernel: Kernel, compute: str) -> Outlines:
     """
     places = [(s, p) for s, p in walk_placed(kernel.body, Place()) if _holds(s, compute)]
     if not any(place.loops for _, place in places):
-        raise ScheduleError(
-            f"outline: '{compute}' stands in no loop"
+        raise refusal(
+            f"'{compute}' stands in no loop"
             if places
-            else f"outline: there is no block with the compute '{compute}'",
-            where=f"kernel {kernel.name}",
-            cure="tile it first, together with what it depends on (compute_at)",
+            else f"there is no block with the compute '{compute}'",
+            kernel,
+            "tile it first, together with what it depends on (compute_at)",
         )
     parts: list[Part] = []
     for stmt, place in places:

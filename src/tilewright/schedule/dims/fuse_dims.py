@@ -12,7 +12,7 @@ from tilewright.facts.products import products
 from tilewright.ir.buffer import Buffer, Size, as_size, product
 from tilewright.ir.expr import Expr, Var, all_of, as_expr, conjuncts, const, var
 from tilewright.ir.opaque import buffers_touched
-from tilewright.ir.printer import headline, to_text
+from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Compute, Dim, Kernel, Opaque, Param, Stmt, View
 from tilewright.ir.visit import (
     map_compute,
@@ -26,6 +26,7 @@ from tilewright.schedule.queries.access import readdress
 from tilewright.schedule.queries.digits import digits_of
 from tilewright.schedule.queries.merged_dims import with_one_dim
 from tilewright.schedule.queries.place import dim_of, unordered, views_of
+from tilewright.schedule.queries.refusal import refusal
 from tilewright.schedule.records.asks import asks, new_name
 from tilewright.schedule.records.transform import transform
 from tilewright.simplify import simplify_kernel
@@ -70,14 +71,14 @@ def fuse_dims(
     call passes.
     """
     if len(dims) < 2 or len(set(dims)) < len(dims):
-        raise _refusal("one dim is none to fuse", kernel, "name two or more, each once")
+        raise refusal("one dim is none to fuse", kernel, "name two or more, each once")
     for tensor in set(tensors) - {param.name for param in kernel.arrays}:
         choices = ", ".join(param.name for param in kernel.arrays)
-        raise _refusal(f"there is no parameter '{tensor}'", kernel, f"choose one of {choices}")
+        raise refusal(f"there is no parameter '{tensor}'", kernel, f"choose one of {choices}")
     if not digits:  # Masks that always hold would stand in the way, so they go first.
         kernel = simplify_kernel(kernel)
     chosen = [
-        unordered(stmt, "fuse_dims")
+        unordered(stmt)
         for stmt in walk_stmts(kernel.body)
         if _has_all(stmt, dims) and (computes is None or stmt.name in computes)
     ]
@@ -94,11 +95,6 @@ def fuse_dims(
         return fusion.in_compute(stmt) if _has_all(stmt, dims) and stmt.name in names else stmt
 
     return replace(kernel, body=rewrite_stmts(kernel.body, change))
-
-
-def _refusal(what: str, where: Kernel | Stmt, cure: str, why: str | None = None) -> ScheduleError:
-    place = f"kernel {where.name}" if isinstance(where, Kernel) else headline(where)
-    return ScheduleError(f"fuse_dims: {what}", where=place, why=why, cure=cure)
 
 
 def _has_all(stmt: Stmt, dims: Sequence[str]) -> TypeGuard[Compute]:
@@ -118,20 +114,20 @@ def _sizes(
     """The extents of the dims but for the first, which all computes share: constants, or, where
     these are not to be ``digits``, what a call passes."""
     if not computes:
-        raise _refusal(
+        raise refusal(
             "no compute has the dims " + ", ".join(dims), kernel, "fuse them before they are tiled"
         )
     passed = frozenset[Var]() if digits else {scalar.var for scalar in kernel.scalars}
     shapes: set[tuple[Size, ...]] = set()
     for compute in computes:
         if compute.instruction is not None:
-            raise _refusal("an instruction has the dims", compute, "fuse before tensorizing")
-        extents = tuple(as_size(dim_of(compute, dim, "fuse_dims").extent) for dim in dims[1:])
+            raise refusal("an instruction has the dims", compute, "fuse before tensorizing")
+        extents = tuple(as_size(dim_of(compute, dim).extent) for dim in dims[1:])
         if not all(variables(as_expr(extent)) <= passed for extent in extents):
-            raise _refusal("an inner extent is not constant", compute, "fuse before tiling")
+            raise refusal("an inner extent is not constant", compute, "fuse before tiling")
         shapes.add(extents)
     if len(shapes) != 1:
-        raise _refusal("the extents differ", computes[-1], "rename the dims of one")
+        raise refusal("the extents differ", computes[-1], "rename the dims of one")
     return shapes.pop()
 
 
@@ -151,7 +147,7 @@ class _Fusion:
 
     def own(self, compute: Compute) -> tuple[Var, ...]:
         """The variables of the dims in ``compute``."""
-        return tuple(dim_of(compute, name, "fuse_dims").var for name in self.dims)
+        return tuple(dim_of(compute, name).var for name in self.dims)
 
     # Memory.
 
@@ -204,12 +200,12 @@ class _Fusion:
                 continue
             digit_places[tuple(place for digit in places for place in digit)] = None
             if any(len(digit) != 1 for digit in places) or len(digit_places) > 1:
-                raise _refusal(
+                raise refusal(
                     f"'{old.name}' is not indexed by {self} in one dim each, the same everywhere",
                     compute,
                     "fuse other dims, stage this operand by its dims first, or name computes to "
                     "fuse in `computes`",
-                    f"it is reached at {to_text(view)}",
+                    why=f"it is reached at {to_text(view)}",
                 )
         return tuple(dict.fromkeys(place for places in digit_places for place in places))
 
@@ -220,11 +216,11 @@ class _Fusion:
         for compute, view in _views(computes, old) if places else ():
             number = _number(view, places)
             if self._parts(affine(number), self.own(compute), len(self.dims)) is None:
-                raise _refusal(
+                raise refusal(
                     f"{self} do not fuse in '{old.name}'",
                     compute,
                     "fuse other dims: a stride, a dilation or a halo keeps these apart",
-                    f"the index {to_text(number)} depends on more than their number",
+                    why=f"the index {to_text(number)} depends on more than their number",
                 )
 
     # Computes.
@@ -232,7 +228,7 @@ class _Fusion:
     def in_compute(self, compute: Compute) -> Compute:
         """``compute`` with one dim."""
         vars_ = self.own(compute)
-        first = dim_of(compute, self.dims[0], "fuse_dims")
+        first = dim_of(compute, self.dims[0])
         one = Dim(self.whole, first.extent * _product(self.sizes))
         dims = tuple(
             one if d is first else d for d in compute.dims if d is first or d.var not in vars_
@@ -250,11 +246,11 @@ class _Fusion:
         for condition in conjuncts(view.mask):
             number = self._condition(condition, fused_vars)
             if number is None:
-                raise _refusal(
+                raise refusal(
                     f"{self} do not fuse in the mask of '{view.buffer.name}'",
                     compute,
                     "fuse other dims, or stage the operand so that it has no mask",
-                    f"{to_text(condition)} is no bound on the fused dim",
+                    why=f"{to_text(condition)} is no bound on the fused dim",
                 )
             conditions.append(number)
         index = tuple(self._index(expr, fused_vars) for expr in view.index)

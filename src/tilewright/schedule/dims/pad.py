@@ -6,12 +6,11 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
-from tilewright.errors import ScheduleError
 from tilewright.facts.scope import Facts
 from tilewright.ir.buffer import Buffer, as_size, row_major
 from tilewright.ir.computes import index_variables
 from tilewright.ir.expr import Expr, Var, as_expr, conjuncts, const
-from tilewright.ir.printer import headline, to_text
+from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Allocate, Block, Compute, Dim, Kernel, Operand, Stmt, View
 from tilewright.ir.uses import view_variables
 from tilewright.ir.visit import substitute, variables
@@ -25,6 +24,7 @@ from tilewright.schedule.queries.place import (
     rewrite_placed,
     walk_placed,
 )
+from tilewright.schedule.queries.refusal import refusal
 from tilewright.schedule.records.asks import a_plain_compute, asks, positive
 from tilewright.schedule.records.transform import transform
 from tilewright.simplify import simplify
@@ -63,10 +63,10 @@ def pad(
     """
     longer: dict[Compute, dict[str, Expr]] = {}
     grown: dict[Buffer, dict[int, Expr]] = {}
-    for root, place in computes_named(kernel, compute, "pad"):
+    for root, place in computes_named(kernel, compute):
         asked = _asked(root, place, extents, multiples)
         longer.setdefault(root, {}).update(asked)
-        kept = [name for name in asked if not _is_reduced(root, dim_of(root, name, "pad"))]
+        kept = [name for name in asked if not _is_reduced(root, dim_of(root, name))]
         for buffer, dims, writers in _between(kernel, root, kept):
             grown[buffer] = {at: asked[name] for name, at in dims.items()}
             for writer in writers:
@@ -87,28 +87,24 @@ def pad(
     return replace(kernel, body=body)
 
 
-def _refusal(compute: Compute, what: str, cure: str, why: str | None = None) -> ScheduleError:
-    return ScheduleError(f"pad: {what}", where=headline(compute), why=why, cure=cure)
-
-
 def _asked(
     root: Compute, place: Place, extents: Mapping[str, int], multiples: Mapping[str, int]
 ) -> dict[str, Expr]:
     """The new extents of the dims that become longer."""
     extents_of: dict[str, Expr] = {}
     for name, extent in extents.items():
-        old = dim_of(root, name, "pad").extent
+        old = dim_of(root, name).extent
         longest = place.facts.bounds(old)[1]
         if longest is None or longest > extent:
             cure = "extents grow: give the length of the tile or the next multiple"
-            raise _refusal(root, f"'{name}' is longer than {extent}", cure)
+            raise refusal(f"'{name}' is longer than {extent}", root, cure)
         if old is not const(extent):
             extents_of[name] = const(extent)
     for name, by in multiples.items():
-        old = dim_of(root, name, "pad").extent
+        old = dim_of(root, name).extent
         if name in extents:
             what = f"'{name}' is to have an extent, and a multiple"
-            raise _refusal(root, what, "leave one of them out")
+            raise refusal(what, root, "leave one of them out")
         if not place.facts.divisible(old, by):
             extents_of[name] = simplify((old + (by - 1)) // by * by, place.facts)
     return extents_of
@@ -159,10 +155,10 @@ def _names(index: Expr) -> set[str]:
 def _is_shorter(root: Compute, writer: Compute, name: str, extent: Expr) -> bool:
     """Whether the dim of ``writer`` has yet to grow to ``extent``; refuses one that is not as long
     as the root's."""
-    expr = dim_of(writer, name, "pad").extent
-    if expr is not extent and expr is not dim_of(root, name, "pad").extent:
+    expr = dim_of(writer, name).extent
+    if expr is not extent and expr is not dim_of(root, name).extent:
         what = f"its '{name}' is not as long as that of '{root.name}'"
-        raise _refusal(writer, what, "pad before computes are tiled")
+        raise refusal(what, writer, "pad before computes are tiled")
     return expr is not extent
 
 
@@ -173,8 +169,8 @@ def _extended(
     longer: Mapping[str, Expr],
     grown: Collection[Buffer],
 ) -> Compute:
-    if plain(compute, "pad").instruction is not None:
-        raise _refusal(compute, "an instruction has its dims", "pad before it is matched")
+    if plain(compute).instruction is not None:
+        raise refusal("an instruction has its dims", compute, "pad before it is matched")
     dims = tuple(Dim(d.var, longer.get(d.var.name, d.extent)) for d in compute.dims)
     surplus = [d for d in compute.dims if d.var.name in longer]
     facts = place.facts_with(dims)
@@ -221,11 +217,11 @@ def _neutral(
             result[i] = Operand(operands[i].var, masked(view, old.var < old.extent))
             zero.add(i)
     if not zero:
-        raise _refusal(
-            compute,
+        raise refusal(
             f"the surplus of '{old.var.name}' would count",
+            compute,
+            "pad dims of sums of products",
             why=f"no operand of {to_text(compute.body)} that is zero makes it neutral",
-            cure="pad dims of sums of products",
         )
     return result
 

@@ -5,17 +5,16 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from tilewright.errors import ScheduleError
 from tilewright.facts.affine import Affine, affine, difference
 from tilewright.ir.computes import index_variables
 from tilewright.ir.expr import Binary, Const, Expr, Var, all_of, binary, conjuncts, const
-from tilewright.ir.printer import headline
 from tilewright.ir.stmt import Compute, Dim, Kernel, Operand, View
 from tilewright.ir.uses import view_variables
 from tilewright.ir.visit import map_compute, map_exprs, substitute
 from tilewright.schedule.queries.access import masked
 from tilewright.schedule.queries.identity import needed
 from tilewright.schedule.queries.place import rewrite_computes
+from tilewright.schedule.queries.refusal import refusal
 
 
 @dataclass(frozen=True)
@@ -106,15 +105,14 @@ def _found(compute: Compute, dim: str) -> Congruence:
     for congruence in candidates:
         if congruence.dim == dim:
             return congruence
-    raise ScheduleError(
-        f"split_dim: no mask asks for phases of '{dim}'",
-        where=headline(compute),
-        why="no condition is (dim - step * tap + offset) % modulus == 0 with one dim of the "
-        "result, one that is reduced or none, and constants, or a term without it counts",
-        cure="choose one of "
-        + ", ".join(dict.fromkeys(congruence.dim for congruence in candidates))
+    raise refusal(
+        f"no mask asks for phases of '{dim}'",
+        compute,
+        "choose one of " + ", ".join(dict.fromkeys(congruence.dim for congruence in candidates))
         if candidates
         else "split the dim without `phases_of`",
+        why="no condition is (dim - step * tap + offset) % modulus == 0 with one dim of the "
+        "result, one that is reduced or none, and constants, or a term without it counts",
     )
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tilewright.errors import ScheduleError
 from tilewright.facts.scope import Facts
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Const, Expr, Var, const, var
-from tilewright.ir.printer import headline, to_text
+from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Allocate, Compute, Dim, Kernel, Operand, Stmt, View
 from tilewright.ir.uses import view_variables
 from tilewright.ir.visit import (
@@ -24,6 +23,7 @@ from tilewright.schedule.dims.phases import with_phases
 from tilewright.schedule.queries.access import Access, accesses, masked, readdress
 from tilewright.schedule.queries.identity import vanishes
 from tilewright.schedule.queries.place import Place, dim_of, plain, rewrite_placed
+from tilewright.schedule.queries.refusal import refusal
 from tilewright.schedule.queries.storage import ordered_layout
 from tilewright.schedule.records.asks import a_plain_compute, asks, new_name, positive
 from tilewright.schedule.records.transform import transform
@@ -80,10 +80,6 @@ def split_dim(
     return replace(kernel, body=body)
 
 
-def _refusal(what: str, where: str, why: str, cure: str) -> ScheduleError:
-    return ScheduleError(f"split_dim: {what}", where=where, why=why or None, cure=cure)
-
-
 def _has_dim(stmt: Stmt, dim: str) -> bool:
     return isinstance(stmt, Compute) and any(d.var.name == dim for d in stmt.dims)
 
@@ -91,12 +87,12 @@ def _has_dim(stmt: Stmt, dim: str) -> bool:
 def _check_names(kernel: Kernel, dim: str, outer: str, inner: str) -> None:
     where = f"kernel {kernel.name}"
     if not any(_has_dim(stmt, dim) for stmt in walk_stmts(kernel.body)):
-        raise _refusal(
-            f"no compute has the dim '{dim}'", where, "", "split before the dim is tiled away"
+        raise refusal(
+            f"no compute has the dim '{dim}'", where, "split before the dim is tiled away"
         )
     if outer == inner:
-        raise _refusal(
-            f"both dims are called '{outer}'", where, "", "choose two names; one may be the old one"
+        raise refusal(
+            f"both dims are called '{outer}'", where, "choose two names; one may be the old one"
         )
 
 
@@ -126,7 +122,7 @@ def _is_pure(access: Access, position: int, size: int, dim: str) -> bool:
     view, stmt = access.view, access.stmt
     if not isinstance(stmt, Compute) or not _has_dim(stmt, dim):
         return False
-    split = dim_of(stmt, dim, "split_dim")
+    split = dim_of(stmt, dim)
     if view.index[position] is not split.var or split.extent is not const(size):
         return False
     return not any(split.var in variables(e) for i, e in enumerate(view.index) if i != position)
@@ -173,13 +169,11 @@ class _Split:
     def on_stmt(self, stmt: Stmt, place: Place) -> Stmt | None:
         if not isinstance(stmt, Compute) or not _has_dim(stmt, self.dim):
             return None
-        plain(stmt, "split_dim")
-        old = dim_of(stmt, self.dim, "split_dim")
+        plain(stmt)
+        old = dim_of(stmt, self.dim)
         if stmt.instruction is not None or not isinstance(old.extent, Const):
             what = "is an instruction's" if stmt.instruction is not None else "varies in extent"
-            raise _refusal(
-                f"'{self.dim}' {what}", headline(stmt), "", "split before tiling and tensorizing"
-            )
+            raise refusal(f"'{self.dim}' {what}", stmt, "split before tiling and tensorizing")
         extent = int(old.extent.value)
         two = (
             Dim(self.outer, const(-(-extent // self.factor))),
@@ -200,13 +194,13 @@ class _Split:
         self, before: Compute, after: Compute, inside: Expr, facts: Facts
     ) -> Compute:
         """``after`` with masks such that the points that are not ``inside`` do no harm."""
-        variable = dim_of(before, self.dim, "split_dim").var
+        variable = dim_of(before, self.dim).var
         if reads_memory(before.body) and variable in variables(before.body):
-            raise _refusal(
+            raise refusal(
                 f"'{self.dim}' indexes a load in the body",
-                headline(before),
-                f"the surplus of {to_text(before.body)} may be out of bounds",
+                before,
                 "choose a factor that divides the dim",
+                why=f"the surplus of {to_text(before.body)} may be out of bounds",
             )
         operands: list[Operand] = []
         harmless = False
@@ -229,9 +223,9 @@ class _Split:
             if vanishes(before, operand.var):
                 one = Operand(operand.var, masked(operand.view, inside))
                 return [*operands[:i], one, *operands[i + 1 :]]
-        raise _refusal(
+        raise refusal(
             f"the surplus of '{self.dim}' would count",
-            headline(before),
-            f"no operand of {to_text(before.body)} that is zero makes it neutral",
+            before,
             "choose a factor that divides the dim, or split dims of sums of products",
+            why=f"no operand of {to_text(before.body)} that is zero makes it neutral",
         )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tilewright.errors import ScheduleError
 from tilewright.ir.buffer import Space
 from tilewright.ir.printer import headline
 from tilewright.ir.stmt import Kernel, LoopKind
@@ -14,58 +13,54 @@ from tilewright.schedule.loops.tile import Tail, check_tail, with_tail
 from tilewright.schedule.loops.tiled_chains import TiledChain
 from tilewright.schedule.loops.tiled_sequences import TiledSequence
 from tilewright.schedule.queries.place import computes_named, dim_of, serial_loops
+from tilewright.schedule.queries.refusal import refusal
 from tilewright.schedule.records.asks import asks, positive
 from tilewright.schedule.records.transform import transform
 
 Level = tuple[LoopKind, Mapping[str, int]]
 
 
-def _a_root(kernel: Kernel, transform: str, name: str, arguments: Mapping[str, Any]) -> None:
+def _a_root(kernel: Kernel, name: str, arguments: Mapping[str, Any]) -> None:
     """There is such a compute, which is plain where its producers are found."""
     told = isinstance(arguments["producers"], Mapping)
-    computes_named(kernel, arguments[name], transform, any_kind=told)
+    computes_named(kernel, arguments[name], any_kind=told)
 
 
-def _positive_sizes(
-    kernel: Kernel, transform: str, name: str, arguments: Mapping[str, Any]
-) -> None:
+def _positive_sizes(kernel: Kernel, name: str, arguments: Mapping[str, Any]) -> None:
     """The sizes of each level are 1 or more."""
     for _, sizes in _levels(arguments[name]):
-        positive(kernel, transform, name, {name: sizes})
+        positive(kernel, name, {name: sizes})
 
 
-def _dims_like_sizes(
-    kernel: Kernel, transform: str, name: str, arguments: Mapping[str, Any]
-) -> None:
+def _dims_like_sizes(kernel: Kernel, name: str, arguments: Mapping[str, Any]) -> None:
     """Where producers come with their dims: there are such computes and dims, of the root too, and
     each has as many as there are sizes."""
     sizes, producers = arguments["sizes"], arguments[name]
     if not isinstance(producers, Mapping):
         return
     if not isinstance(sizes, Mapping):
-        raise ScheduleError(
-            f"{transform}: levels of producers whose dims are named",
-            where=f"kernel {kernel.name}",
+        raise refusal(
+            "levels of producers whose dims are named",
+            kernel,
+            "give a size for each dim, or name the producers alone",
             why="the next level has other dims",
-            cure="give a size for each dim, or name the producers alone",
         )
     for compute, dims in {**producers, arguments["root"]: tuple(sizes)}.items():
-        matching = computes_named(kernel, compute, transform, any_kind=True)
+        matching = computes_named(kernel, compute, any_kind=True)
         where = headline(matching[0][0])
         if len(matching) > 1:
-            raise ScheduleError(
-                f"{transform}: there are {len(matching)} computes called '{compute}'",
-                where=where,
-                cure="tile them before what partitions the kernel",
+            raise refusal(
+                f"there are {len(matching)} computes called '{compute}'",
+                where,
+                "tile them before what partitions the kernel",
             )
         for dim in dims:
-            dim_of(matching[0][0], dim, transform)
+            dim_of(matching[0][0], dim)
         if len(dims) != len(sizes) or len(set(dims)) != len(dims) or not dims:
-            raise ScheduleError(
-                f"{transform}: '{compute}' has the dims {', '.join(dims) or 'none'}, for "
-                f"{len(sizes)} sizes",
-                where=where,
-                cure="name as many dims of each compute as there are sizes, one or more",
+            raise refusal(
+                f"'{compute}' has the dims {', '.join(dims) or 'none'}, for {len(sizes)} sizes",
+                where,
+                "name as many dims of each compute as there are sizes, one or more",
             )
 
 
@@ -129,7 +124,7 @@ def compute_at(
     they alone use, and each reaches at its own dims, shrinks to the tile. Of sizes that a call
     passes, it has as much as they may be.
     """
-    check_tail("compute_at", tail)
+    check_tail(kernel, tail)
     if isinstance(producers, Mapping):
         assert isinstance(sizes, Mapping)
         dims = {**producers, root: tuple(sizes)}
@@ -152,5 +147,5 @@ def _on_level(kernel: Kernel, root: str, before: Sequence[str], kind: LoopKind) 
     before divisions are simplified, not afterwards."""
     for loop in serial_loops(kernel, root) if kind is not LoopKind.SERIAL else ():
         if loop not in before:
-            kernel = with_kind(kernel, loop, kind, "compute_at")
+            kernel = with_kind(kernel, loop, kind)
     return kernel

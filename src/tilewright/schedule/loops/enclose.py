@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tilewright.errors import ScheduleError
 from tilewright.ir.buffer import Buffer, Space
 from tilewright.ir.expr import const, var
 from tilewright.ir.stmt import Allocate, Block, Compute, For, Kernel, LoopKind, Stmt
@@ -18,6 +17,7 @@ from tilewright.schedule.queries.place import (
     rewrite_placed,
     taken_names,
 )
+from tilewright.schedule.queries.refusal import refusal
 from tilewright.schedule.records.asks import a_compute, asks
 from tilewright.schedule.records.transform import transform
 
@@ -61,10 +61,10 @@ def enclose(kernel: Kernel, computes: Sequence[str], kind: LoopKind, name: str) 
 
     body = rewrite_placed(kernel.body, Place(), change)
     if body is kernel.body:
-        raise ScheduleError(
-            f"enclose: {', '.join(computes)} do not stand in one block",
-            where=f"kernel {kernel.name}",
-            cure="name computes that stand beside each other",
+        raise refusal(
+            f"{', '.join(computes)} do not stand in one block",
+            kernel,
+            "name computes that stand beside each other",
         )
     return replace(kernel, body=body)
 

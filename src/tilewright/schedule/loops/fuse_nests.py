@@ -7,12 +7,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
 
-from tilewright.errors import ScheduleError
 from tilewright.facts.affine import Affine, affine
 from tilewright.ir.buffer import Buffer, Space
 from tilewright.ir.expr import Const, Expr, Var
 from tilewright.ir.functions import FUNCTIONS
-from tilewright.ir.printer import headline, to_text
+from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import (
     Allocate,
     Block,
@@ -39,6 +38,7 @@ from tilewright.schedule.queries.access import (
 )
 from tilewright.schedule.queries.digits import digits_of
 from tilewright.schedule.queries.place import Place, bound_names, holds, rewrite_placed
+from tilewright.schedule.queries.refusal import refusal
 from tilewright.schedule.queries.storage import ordered_layout
 from tilewright.schedule.records.asks import a_compute, asks
 from tilewright.schedule.records.transform import transform
@@ -94,11 +94,11 @@ def fuse_nests(kernel: Kernel, first: str, second: str) -> Kernel:
     names = (first, second)
     body = rewrite_placed(kernel.body, Place(), change)
     if not fused:
-        raise ScheduleError(
-            f"fuse_nests: '{first}' and '{second}' do not stand in two nests of one block",
-            where=f"kernel {kernel.name}",
+        raise refusal(
+            f"'{first}' and '{second}' do not stand in two nests of one block",
+            kernel,
+            "distribute both over the same grid first",
             why="what follows on one another is fused",
-            cure="distribute both over the same grid first",
         )
     return replace(kernel, body=body)
 
@@ -123,10 +123,6 @@ def _extent(loop: For) -> int:
     return int(loop.extent.value)
 
 
-def _refusal(what: str, where: Stmt, why: str, cure: str) -> ScheduleError:
-    return ScheduleError(f"fuse_nests: {what}", where=headline(where), why=why, cure=cure)
-
-
 def _nest(stmt: Stmt) -> _Nest:
     loops: list[list[For]] = [[], []]
     body = stmt
@@ -135,11 +131,11 @@ def _nest(stmt: Stmt) -> _Nest:
             loop.append(body)
             body = body.body
     if any(isinstance(s, For) and s.kind in _LAUNCHED for s in walk_stmts(body)):
-        raise _refusal(
+        raise refusal(
             "its loops over workgroups and work-items are no perfect nest of constant extents",
             stmt,
-            "two of them become one",
             "join before operands are shared, and pad to whole tiles first",
+            why="two of them become one",
         )
     return _Nest(stmt, tuple(loops[0]), tuple(loops[1]), body)
 
@@ -147,21 +143,21 @@ def _nest(stmt: Stmt) -> _Nest:
 def _as_one(stmt: Block, at: int, end: int) -> Stmt:
     """The block with the nests ``at`` and ``end`` fused, where the second stood."""
     if end < at:
-        raise _refusal(
+        raise refusal(
             "the second stands before the first",
             stmt.body[end],
-            "the first one's results would come too late",
             "name them in their order",
+            why="the first one's results would come too late",
         )
     first, second = _nest(stmt.body[at]), _nest(stmt.body[end])
     _check_loops(first, second)
     for between in stmt.body[at + 1 : end]:
         if not isinstance(between, Allocate):
-            raise _refusal(
+            raise refusal(
                 "a statement stands between the nests",
                 between,
-                "it runs when all workgroups of the first are done, and before those of the second",
                 "move it before or behind them",
+                "it runs when all workgroups of the first are done, and before those of the second",
             )
     others = [part for i, part in enumerate(stmt.body) if i not in (at, end)]
     handed = {b: _window(b, first, second) for b in _handed(stmt.body[:at], others, first, second)}
@@ -176,37 +172,37 @@ def _as_one(stmt: Block, at: int, end: int) -> Stmt:
 
 def _check_loops(first: _Nest, second: _Nest) -> None:
     if not first.items:
-        raise _refusal(
+        raise refusal(
             "no loops over work-items, of constant extent, stand directly inside the grid's",
             first.stmt,
-            "they do what those of the second did",
             "distribute it over workgroups and their work-items first",
+            why="they do what those of the second did",
         )
     if [loop.extent for loop in first.grid] != [loop.extent for loop in second.grid]:
-        raise _refusal(
+        raise refusal(
             "the two grids differ",
             second.stmt,
-            "each workgroup does its part of both: "
-            + " and ".join(str([_extent(loop) for loop in n.grid]) for n in (first, second)),
             "distribute both over the same tiles",
+            why="each workgroup does its part of both: "
+            + " and ".join(str([_extent(loop) for loop in n.grid]) for n in (first, second)),
         )
     if second.count > first.count:
-        raise _refusal(
+        raise refusal(
             f"the second needs {second.count} work-items",
             second.stmt,
-            f"the first has {first.count}",
             "give its work-items larger tiles",
+            why=f"the first has {first.count}",
         )
     synchronized = any(
         isinstance(s, Call) and s.function in FUNCTIONS and FUNCTIONS[s.function].ordered
         for s in walk_stmts(second.body)
     )
     if synchronized and second.count < first.count:
-        raise _refusal(
+        raise refusal(
             "the second synchronizes its work-items",
             second.stmt,
-            f"{first.count - second.count} others would not come",
             "give it as many work-items as the first has",
+            why=f"{first.count - second.count} others would not come",
         )
 
 
@@ -221,11 +217,11 @@ def _handed(
     outside = set[Buffer]().union(*(buffers_in(s) for s in others))
     for buffer in sorted(shared, key=lambda b: b.name):
         if buffer not in buffers or buffer in outside:
-            raise _refusal(
+            raise refusal(
                 f"'{buffer.name}' is not only handed from the one nest to the other",
                 second.stmt,
-                "other workgroups, or what comes behind, may need what stands in it",
                 "let the two share no buffer but one that their block allocates for them",
+                why="other workgroups, or what comes behind, may need what stands in it",
             )
     return buffers
 
@@ -266,12 +262,12 @@ def _window(buffer: Buffer, first: _Nest, second: _Nest) -> _Window:
         lets = {step.var for step in access.place.steps if isinstance(step, Let)}
         hidden = any(variables(atom) & (grid | lets) for _, form in parts for atom in form.terms)
         if hidden or any(None in pair for pair in bounds) or (outer or here) != here:
-            raise _refusal(
+            raise refusal(
                 f"the workgroups' parts of '{buffer.name}' are not known",
                 access.stmt,
+                "distribute both nests over the same tiles",
                 f"in all accesses, {to_text(access.view)} must be the same sum of grid loops, and "
                 "the work-items' place in a part of fixed size",
-                "distribute both nests over the same tiles",
             )
         ranges = [(int(low or 0), int(high or 0)) for low, high in bounds]
         if outer is None:
@@ -311,11 +307,11 @@ def _check_apart(buffer: Buffer, nest: _Nest, outer: Sequence[Affine], shape: li
             reach += abs(step) * (extents[atom] - 1)
     for loop in nest.grid:
         if loop.var not in apart:
-            raise _refusal(
+            raise refusal(
                 f"the iterations of '{loop.var.name}' may use the same elements of '{buffer.name}'",
                 loop,
-                f"of each, {shape} elements are used from {[to_text(f.to_expr()) for f in outer]}",
                 "give each iteration a part of its own",
+                f"of each, {shape} elements are used from {[to_text(f.to_expr()) for f in outer]}",
             )
 
 
@@ -364,10 +360,10 @@ def _with_names(nest: _Nest, body: Stmt, taken: set[str]) -> Stmt:
     body = rewrite_stmts(body, change)
     clashes = bound_names(body) & taken
     if clashes:
-        raise _refusal(
+        raise refusal(
             f"the name '{min(clashes)}' is taken",
             nest.stmt,
-            "a loop around both nests is called so",
             "join them before they are lowered to loops",
+            why="a loop around both nests is called so",
         )
     return body

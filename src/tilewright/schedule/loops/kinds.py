@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from tilewright.errors import ScheduleError
 from tilewright.ir.expr import Const, Expr, const, var
 from tilewright.ir.printer import headline
 from tilewright.ir.stmt import For, If, Kernel, LoopKind, Stmt
@@ -21,6 +20,7 @@ from tilewright.schedule.queries.place import (
     rewrite_loops,
     taken_names,
 )
+from tilewright.schedule.queries.refusal import refusal
 from tilewright.schedule.records.asks import a_loop, asks, positive, some
 from tilewright.schedule.records.transform import transform
 
@@ -65,14 +65,12 @@ def set_kind(
     # Whether they may is asked of the loops as they are, of which more is known.
     changed = kernel
     for name in names:
-        changed = with_kind(changed, name, kind, "set_kind")
+        changed = with_kind(changed, name, kind)
     if items is None:
         return changed
     if kind is not LoopKind.GRID:
-        raise ScheduleError(
-            f"set_kind: items of {kind.value} loops",
-            where=f"kernel {kernel.name}",
-            cure="run them as LoopKind.GRID, or without items",
+        raise refusal(
+            f"items of {kind.value} loops", kernel, "run them as LoopKind.GRID, or without items"
         )
     return _on_items(changed, names, items)
 
@@ -80,19 +78,17 @@ def set_kind(
 def _check_nest(kernel: Kernel, loops: Sequence[str]) -> None:
     """Refuses loops that are not nested directly in one another, or depend on one another."""
     for outer, inner in pairwise(loops):
-        for nest, _ in loops_named(kernel, outer, "set_kind"):
+        for nest, _ in loops_named(kernel, outer):
             body = nest.body
             if not isinstance(body, For) or body.var.name != inner:
-                raise ScheduleError(
-                    f"set_kind: '{inner}' is not directly inside '{outer}'",
-                    where=headline(nest),
-                    cure="reorder first, or choose one of them",
+                raise refusal(
+                    f"'{inner}' is not directly inside '{outer}'",
+                    nest,
+                    "reorder first, or choose one of them",
                 )
             if nest.var in variables(body.extent):
-                raise ScheduleError(
-                    f"set_kind: the extent of '{inner}' depends on '{outer}'",
-                    where=headline(body),
-                    cure="choose one of them",
+                raise refusal(
+                    f"the extent of '{inner}' depends on '{outer}'", body, "choose one of them"
                 )
 
 
@@ -123,47 +119,47 @@ def _workgroups(loop: For, items: int, names: tuple[str, str]) -> Stmt:
     return For(group, (total + (items - 1)) // items, inner, LoopKind.GRID)
 
 
-def with_kind(kernel: Kernel, name: str, kind: LoopKind, transform: str) -> Kernel:
+def with_kind(kernel: Kernel, name: str, kind: LoopKind) -> Kernel:
     """``kernel`` with loops of another kind, checked in the name of ``transform``."""
 
     def change(loop: For, place: Place) -> Stmt:
-        _check(loop, place, kind, transform)
+        _check(loop, place, kind)
         return replace(loop, kind=kind)
 
     return rewrite_loops(kernel, {name}, change)
 
 
-def _check_nesting(loop: For, place: Place, kind: LoopKind, transform: str) -> None:
+def _check_nesting(loop: For, place: Place, kind: LoopKind) -> None:
     """Loops that start threads cannot run inside one instruction of another loop."""
     inside = [s for s in walk_stmts(loop.body) if isinstance(s, For)]
     wrong = [outer for outer in place.loops if not may_nest(kind, outer.kind)]
     wrong += [inner for inner in inside if not may_nest(inner.kind, kind)]
     if wrong:
-        raise ScheduleError(
-            f"{transform}: '{loop.var.name}' cannot be {kind.value} here",
-            where=headline(loop),
+        raise refusal(
+            f"'{loop.var.name}' cannot be {kind.value} here",
+            loop,
+            "reorder the two loops, or change the kind of the other",
             why=f"it would be nested with `{headline(wrong[0])}`",
-            cure="reorder the two loops, or change the kind of the other",
         )
 
 
-def _check(loop: For, place: Place, kind: LoopKind, transform: str) -> None:
+def _check(loop: For, place: Place, kind: LoopKind) -> None:
     if kind in _CONSTANT and not isinstance(loop.extent, Const):
-        raise ScheduleError(
-            f"{transform}: the extent of '{loop.var.name}' is not constant",
-            where=headline(loop),
+        raise refusal(
+            f"the extent of '{loop.var.name}' is not constant",
+            loop,
+            "partition the loop that it depends on first",
             why="how often it is repeated, or how many lanes or work-items there are, has to be "
             "known",
-            cure="partition the loop that it depends on first",
         )
-    _check_nesting(loop, place, kind, transform)
+    _check_nesting(loop, place, kind)
     if kind in _IN_ORDER:
         return
     access = conflict(loop, place)
     if access is not None:
-        raise ScheduleError(
-            f"{transform}: the iterations of '{loop.var.name}' may write the same element",
-            where=headline(loop),
+        raise refusal(
+            f"the iterations of '{loop.var.name}' may write the same element",
+            loop,
+            "choose a loop over a dim of the output, or give each iteration its own buffer",
             why=conflict_text(access, loop.var),
-            cure="choose a loop over a dim of the output, or give each iteration its own buffer",
         )

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tilewright.errors import ScheduleError
 from tilewright.facts.scope import Facts
 from tilewright.ir.computes import loading, mentioned
 from tilewright.ir.expr import Const, Expr, Var, const, var
 from tilewright.ir.functions import atomic_operator
 from tilewright.ir.opaque import opened
-from tilewright.ir.printer import headline, to_text
+from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Compute, Dim, For, If, Kernel, LoopKind, Opaque, Stmt, View
 from tilewright.ir.visit import block, map_exprs, substitute, with_nested
 from tilewright.schedule.loops.points import lower_point
 from tilewright.schedule.loops.tile import tile_extents
 from tilewright.schedule.queries.dependence import conflict
 from tilewright.schedule.queries.place import Place, fresh, rewrite_placed
+from tilewright.schedule.queries.refusal import refusal
 from tilewright.schedule.records.asks import asks, positive
 from tilewright.schedule.records.transform import transform
 
@@ -201,34 +201,34 @@ def _moved(compute: Compute, dim: Dim, position: Expr) -> Compute:
 def _check_lanes(compute: Compute, dim: Dim, place: Place) -> None:
     """Refuses lanes that come one after the other, or may write one element."""
     if dim.ordered:
-        raise ScheduleError(
-            f"lower_computes: '{dim.var.name}' is ordered, so it cannot run in lanes",
-            where=headline(compute),
+        raise refusal(
+            f"'{dim.var.name}' is ordered, so it cannot run in lanes",
+            compute,
+            "choose a dim that is not ordered",
             why="its points come one after the other, and lanes are at once",
-            cure="choose a dim that is not ordered",
         )
     for result in compute.results:
         for view in result.views:
             if dim.var not in mentioned(compute, view):
-                raise ScheduleError(
-                    f"lower_computes: '{dim.var.name}' is reduced, so it cannot run in lanes",
-                    where=headline(compute),
+                raise refusal(
+                    f"'{dim.var.name}' is reduced, so it cannot run in lanes",
+                    compute,
+                    "choose a dim of the output",
                     why=f"all lanes would write {to_text(view)}",
-                    cure="choose a dim of the output",
                 )
             if dim.var in loading(compute, view) and not result.unique:
-                raise ScheduleError(
-                    f"lower_computes: '{dim.var.name}' cannot run in lanes",
-                    where=headline(compute),
+                raise refusal(
+                    f"'{dim.var.name}' cannot run in lanes",
+                    compute,
+                    "choose another dim, or promise that places are `unique`",
                     why=f"{to_text(view)} is a loaded place: two lanes may write one element",
-                    cure="choose another dim, or promise that places are `unique`",
                 )
             if result.combiner is not None and not _tells_apart(compute, dim, view, place):
-                raise ScheduleError(
-                    f"lower_computes: '{dim.var.name}' cannot run in lanes",
-                    where=headline(compute),
+                raise refusal(
+                    f"'{dim.var.name}' cannot run in lanes",
+                    compute,
+                    "choose another dim",
                     why=f"two lanes may add to one element of {to_text(view)}",
-                    cure="choose another dim",
                 )
 
 

@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 
-from tilewright.errors import ScheduleError
 from tilewright.ir.expr import Const, var
-from tilewright.ir.printer import headline
 from tilewright.ir.stmt import For, Kernel
 from tilewright.ir.visit import substitute_stmt, variables
 from tilewright.schedule.queries.digits import digits_of
 from tilewright.schedule.queries.place import rewrite_loops
+from tilewright.schedule.queries.refusal import refusal
 from tilewright.schedule.records.asks import a_loop, asks, new_name, some
 from tilewright.schedule.records.transform import transform
 
@@ -38,16 +37,16 @@ def merged_loop(outermost: For, loops: Sequence[str], name: str) -> For:
     for each in loops[1:]:
         inner = nest[-1].body
         if not isinstance(inner, For) or inner.var.name != each:
-            raise ScheduleError(
-                f"merge_loops: '{each}' is not directly inside '{nest[-1].var.name}'",
-                where=headline(nest[-1]),
-                cure="reorder the loops first",
+            raise refusal(
+                f"'{each}' is not directly inside '{nest[-1].var.name}'",
+                nest[-1],
+                "reorder the loops first",
             )
         if inner.kind is not outermost.kind or variables(inner.extent) & {n.var for n in nest}:
-            raise ScheduleError(
-                f"merge_loops: '{each}' is of another kind, or its extent depends on a loop around",
-                where=headline(inner),
-                cure="merge loops that run alike, before their extents vary",
+            raise refusal(
+                f"'{each}' is of another kind, or its extent depends on a loop around",
+                inner,
+                "merge loops that run alike, before their extents vary",
             )
         nest.append(inner)
     whole = var(name)

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from tilewright.errors import ScheduleError
 from tilewright.ir.expr import Const, Expr, const, minimum, var
-from tilewright.ir.printer import headline
 from tilewright.ir.stmt import Allocate, For, If, Kernel, Let, LoopKind, Stmt
 from tilewright.ir.verify_groups import THREADS
 from tilewright.ir.visit import block, walk_stmts
@@ -19,6 +17,7 @@ from tilewright.schedule.queries.place import (
     sequence,
     taken_names,
 )
+from tilewright.schedule.queries.refusal import refusal
 from tilewright.schedule.records.asks import a_loop, asks, positive, some
 from tilewright.schedule.records.transform import transform
 
@@ -87,21 +86,17 @@ def _changed(body: Stmt, name: str, made: Callable[[For], Stmt]) -> Stmt:
     changed = rewrite_placed(body, Place(), change)
     if changed is body:
         nest = next(s for s in walk_stmts(body) if isinstance(s, For) and s.var.name == name)
-        raise _refusal(nest, f"'{name}' is no loop over workgroups", "run it as GRID first")
+        raise refusal(f"'{name}' is no loop over workgroups", nest, "run it as GRID first")
     return changed
-
-
-def _refusal(where: Stmt, what: str, cure: str) -> ScheduleError:
-    return ScheduleError(f"order_workgroups: {what}", where=headline(where), cure=cure)
 
 
 def _in_bands(outer: For, name_inner: str, rows: int, name: str) -> Stmt:
     inner = outer.body
     if not isinstance(inner, For) or inner.var.name != name_inner or inner.kind is not outer.kind:
         what = f"'{name_inner}' is no grid loop directly inside '{outer.var.name}'"
-        raise _refusal(outer, what, "name two grid loops that follow on one another")
+        raise refusal(what, outer, "name two grid loops that follow on one another")
     if not (isinstance(outer.extent, Const) and isinstance(inner.extent, Const)):
-        raise _refusal(outer, "how many tiles there are is not constant", _CONSTANT)
+        raise refusal("how many tiles there are is not constant", outer, _CONSTANT)
     height, width = int(outer.extent.value), int(inner.extent.value)
     tile = var(name)
     first = tile // (rows * width) * rows
@@ -114,7 +109,7 @@ def _in_bands(outer: For, name_inner: str, rows: int, name: str) -> Stmt:
 
 def _in_turns(loop: For, workgroups: int, names: Sequence[str]) -> Stmt:
     if not isinstance(loop.extent, Const):
-        raise _refusal(loop, "how many tiles there are is not constant", _CONSTANT)
+        raise refusal("how many tiles there are is not constant", loop, _CONSTANT)
     total = int(loop.extent.value)
     workgroups = min(workgroups, max(1, total))
     group, turn = (var(name) for name in names)
@@ -145,9 +140,9 @@ def _within(
     declared = [allocate for allocate in before if isinstance(allocate, Allocate)]
     here = [let for let in before if isinstance(let, Let)]
     if len(declared) + len(here) != len(before):
-        raise _refusal(
-            last,
+        raise refusal(
             "a workgroup does more than declare before its work-items start",
+            last,
             "choose a grid whose workgroups are one nest of work-items",
         )
     items = last.kind in THREADS

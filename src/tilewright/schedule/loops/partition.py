@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 
-from tilewright.errors import ScheduleError
 from tilewright.facts.affine import Affine, affine, difference
 from tilewright.facts.scope import Facts
 from tilewright.ir.expr import (
@@ -21,7 +20,6 @@ from tilewright.ir.expr import (
     select,
     var,
 )
-from tilewright.ir.printer import headline
 from tilewright.ir.stmt import Compute, For, If, Kernel, LoopKind, Stmt
 from tilewright.ir.visit import (
     block,
@@ -41,6 +39,7 @@ from tilewright.schedule.queries.place import (
     rewrite_loops,
     walk_placed,
 )
+from tilewright.schedule.queries.refusal import refusal
 from tilewright.schedule.records.asks import a_compute, a_loop, asks, positive
 from tilewright.schedule.records.transform import give, transform
 from tilewright.simplify import simplify, simplify_stmt
@@ -142,11 +141,11 @@ def _none_is_longer(loop: For, place: Place, longest: Mapping[str, int]) -> Expr
         extents = dict.fromkeys(dim.extent for dim in dims if dim.var.name == name)
         if len(extents) != 1 or not all(_is_outside(extent, place) for extent in extents):
             differs = "several lengths in" if extents else "no length in"
-            raise ScheduleError(
-                f"partition: '{name}' has {differs} '{loop.var.name}'",
-                where=headline(loop),
+            raise refusal(
+                f"'{name}' has {differs} '{loop.var.name}'",
+                loop,
+                "name a dim that is as long in all iterations, and in all computes",
                 why="one that is known before the loop says how it is split",
-                cure="name a dim that is as long in all iterations, and in all computes",
             )
         conditions += [extent <= most for extent in extents]
     facts = place.facts

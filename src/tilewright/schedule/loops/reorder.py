@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tilewright.errors import ScheduleError
-from tilewright.ir.printer import headline
 from tilewright.ir.stmt import For, Kernel, Stmt
 from tilewright.ir.verify import may_nest
 from tilewright.ir.visit import variables
 from tilewright.schedule.queries.dependence import accumulates_only, conflict, conflict_text
 from tilewright.schedule.queries.place import Place, rewrite_loops
+from tilewright.schedule.queries.refusal import refusal
 from tilewright.schedule.records.asks import a_loop, asks, some
 from tilewright.schedule.records.transform import transform
 
@@ -31,10 +30,10 @@ def reorder(kernel: Kernel, loops: Sequence[str]) -> Kernel:
     is to accumulate.
     """
     if len(set(loops)) != len(loops):
-        raise ScheduleError(
-            f"reorder: the order {', '.join(loops)} names a loop twice",
-            where=f"kernel {kernel.name}",
-            cure="name each loop once, outermost first",
+        raise refusal(
+            f"the order {', '.join(loops)} names a loop twice",
+            kernel,
+            "name each loop once, outermost first",
         )
     return rewrite_loops(kernel, loops, lambda s, place: _reordered(s, place, tuple(loops)))
 
@@ -53,15 +52,13 @@ def _reordered(outermost: For, place: Place, order: tuple[str, ...]) -> Stmt:
         node = node.body
     missing = [name for name in order if name not in nest]
     if missing or between:
-        raise ScheduleError(
-            "reorder: the loops are not nested directly in one another",
-            where=headline(outermost),
-            why=(
-                f"'{missing[0]}' is not inside"
-                if missing
-                else f"'{between[0].var.name}' is in between"
-            ),
-            cure="name all loops of the nest, or split what stands between them",
+        raise refusal(
+            "the loops are not nested directly in one another",
+            outermost,
+            "name all loops of the nest, or split what stands between them",
+            why=f"'{missing[0]}' is not inside"
+            if missing
+            else f"'{between[0].var.name}' is in between",
         )
     _check_order([nest[name][0] for name in order])
     _check_dependences(list(nest.values()))
@@ -74,18 +71,18 @@ def _check_order(loops: list[For]) -> None:
     for i, loop in enumerate(loops):
         later = {other.var for other in loops[i:]}
         if variables(loop.extent) & later:
-            raise ScheduleError(
-                f"reorder: the extent of '{loop.var.name}' depends on a loop that would be inside",
-                where=headline(loop),
-                cure="keep it inside that loop",
+            raise refusal(
+                f"the extent of '{loop.var.name}' depends on a loop that would be inside",
+                loop,
+                "keep it inside that loop",
             )
         for outer in loops[:i]:
             if not may_nest(loop.kind, outer.kind):
-                raise ScheduleError(
-                    f"reorder: '{loop.var.name}' cannot be inside '{outer.var.name}'",
-                    where=headline(loop),
+                raise refusal(
+                    f"'{loop.var.name}' cannot be inside '{outer.var.name}'",
+                    loop,
+                    "change the kind of one of them first",
                     why=f"one is {loop.kind.value} and the other {outer.kind.value}",
-                    cure="change the kind of one of them first",
                 )
 
 
@@ -96,11 +93,11 @@ def _check_dependences(nest: list[tuple[For, Place]]) -> None:
     blocked = [(loop, c) for loop, place in nest if (c := conflict(loop, place)) is not None]
     if len(blocked) > 1:
         loop, access = blocked[0]
-        raise ScheduleError(
-            "reorder: the iterations of "
+        raise refusal(
+            "the iterations of "
             + " and ".join(f"'{other.var.name}'" for other, _ in blocked)
             + " depend on each other",
-            where=headline(loop),
+            loop,
+            "move at most one of these loops",
             why=conflict_text(access, loop.var),
-            cure="move at most one of these loops",
         )

@@ -6,11 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
-from tilewright.errors import ScheduleError
 from tilewright.facts.scope import Facts
 from tilewright.ir.buffer import Buffer, Space
 from tilewright.ir.expr import Const, Expr, Var, const, minimum, var
-from tilewright.ir.printer import headline
 from tilewright.ir.stmt import Compute, Dim, Kernel, Stmt
 from tilewright.ir.visit import map_exprs, substitute
 from tilewright.schedule.loops.partition import partition
@@ -22,6 +20,7 @@ from tilewright.schedule.queries.place import (
     loop_nest,
     rewrite_computes,
 )
+from tilewright.schedule.queries.refusal import refusal
 from tilewright.schedule.queries.storage import ordered_layout
 from tilewright.schedule.records.asks import a_compute, asks, positive
 from tilewright.schedule.records.transform import give, parts_given, transform
@@ -79,7 +78,7 @@ def tile(
     ``apart`` (see `partition`), so that the others' lengths are numbers; with ``borders``, short
     pieces are written out.
     """
-    check_tail("tile", tail)
+    check_tail(kernel, tail)
 
     tiled = rewrite_computes(
         kernel, {compute}, lambda stmt, place: tile_compute(stmt, place, sizes, order)
@@ -87,13 +86,13 @@ def tile(
     return kernel if tiled is kernel else with_tail(tiled, sizes, tail)
 
 
-def check_tail(name: str, tail: str) -> None:
-    """Refuses a word for tails that the transform ``name`` does not know."""
+def check_tail(kernel: Kernel, tail: str) -> None:
+    """Refuses a word for tails that no transform knows."""
     if tail not in get_args(Tail):
-        raise ScheduleError(
-            f"{name}: tail={tail!r}",
-            where=f"{name}(...)",
-            cure="choose one of " + ", ".join(map(repr, get_args(Tail))),
+        raise refusal(
+            f"tail={tail!r}",
+            kernel,
+            "choose one of " + ", ".join(map(repr, get_args(Tail))),
         )
 
 
@@ -114,7 +113,7 @@ def tile_compute(
     compute: Compute, place: Place, sizes: Mapping[str, int], order: Sequence[str] = ()
 ) -> Stmt:
     """One compute as loops around itself (see `tile`)."""
-    splits = split_dims(compute, place, sizes, order, "tile")
+    splits = split_dims(compute, place, sizes, order)
     _check_sequence(compute, splits)
     loops = [s.loop for s in splits.values() if s.loop is not None]
     return loop_nest(loops, on_tile(compute, splits))
@@ -125,15 +124,14 @@ def split_dims(
     place: Place,
     sizes: Mapping[str, int],
     order: Sequence[str],
-    transform: str,
     reserved: Iterable[str] = (),
 ) -> dict[str, Split]:
     """How each dim in ``sizes`` splits, in the order of the loops. Names don't clash."""
     names = {d.var.name for d in compute.dims} | {o.var.name for o in compute.operands}
     taken = {*place.names, *names, *reserved}
     splits: dict[str, Split] = {}
-    for name in in_order(compute, sizes, order, transform):
-        dim = dim_of(compute, name, transform)
+    for name in in_order(compute, sizes, order):
+        dim = dim_of(compute, name)
         split = split_dim(dim, sizes[name], place, taken, {*place.names, *reserved})
         if split.loop is not None:
             taken.add(split.loop[0].name)
@@ -142,22 +140,18 @@ def split_dims(
     return splits
 
 
-def in_order(
-    compute: Compute, sizes: Mapping[str, int], order: Sequence[str], transform: str
-) -> tuple[str, ...]:
+def in_order(compute: Compute, sizes: Mapping[str, int], order: Sequence[str]) -> tuple[str, ...]:
     """The dims in ``sizes`` as their loops nest: first those that ``order`` names."""
     unknown = [name for name in order if name not in sizes]
     if unknown:
-        raise ScheduleError(
-            f"{transform}: the order names '{unknown[0]}', which has no size",
-            where=headline(compute),
-            cure="give it a size or leave it out",
+        raise refusal(
+            f"the order names '{unknown[0]}', which has no size",
+            compute,
+            "give it a size or leave it out",
         )
     twice = [name for n, name in enumerate(order) if name in order[:n]]
     if twice:
-        raise ScheduleError(
-            f"{transform}: the order names '{twice[0]}' twice", where=headline(compute)
-        )
+        raise refusal(f"the order names '{twice[0]}' twice", compute, None)
     return (*order, *(name for name in sizes if name not in order))
 
 
@@ -204,12 +198,12 @@ def _check_sequence(compute: Compute, splits: Mapping[str, Split]) -> None:
     whole = [name for name in ordered if name not in looped]
     cut = [name for name in looped if splits[name].inner is not None]
     if looped + whole != ordered or any(name != looped[-1] for name in cut):
-        raise ScheduleError(
-            f"tile: the ordered dims {', '.join(ordered)} would run in another sequence",
-            where=headline(compute),
-            why="the loops of all of them are outside of what is left in the compute",
-            cure="take the first ones out of the compute (size 1), in their order, and tile the "
+        raise refusal(
+            f"the ordered dims {', '.join(ordered)} would run in another sequence",
+            compute,
+            "take the first ones out of the compute (size 1), in their order, and tile the "
             "next one only",
+            why="the loops of all of them are outside of what is left in the compute",
         )
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tilewright.errors import ScheduleError
 from tilewright.facts.affine import affine
 from tilewright.ir.buffer import Buffer, Space
 from tilewright.ir.computes import view_exprs
 from tilewright.ir.expr import Expr, Var, all_of, const, var
-from tilewright.ir.printer import headline, to_text
+from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Allocate, Block, Compute, Dim, For, Kernel, Operand, Stmt, View
 from tilewright.ir.uses import buffers_in
 from tilewright.ir.visit import block, reads_memory, replace_buffer, variables
@@ -23,14 +22,11 @@ from tilewright.schedule.queries.place import (
     rewrite_kernel,
     sequence,
 )
+from tilewright.schedule.queries.refusal import refusal
 
 
 def _is_compute(stmt: Stmt, name: str) -> bool:
     return isinstance(stmt, Compute) and stmt.name == name
-
-
-def _refusal(what: str, where: Stmt, why: str, cure: str) -> ScheduleError:
-    return ScheduleError(f"compute_at: {what}", where=headline(where), why=why, cure=cure)
 
 
 # How one dim of a buffer shrinks: the split of the dim that indexes it, and its full extent.
@@ -73,7 +69,7 @@ class TiledChain:
         assert isinstance(root, Compute)
         group, local = self._group(stmt, position)
         names = {o.var.name for compute in group for o in compute.operands}
-        splits = split_dims(root, root_place, self.sizes, self.order, "compute_at", names)
+        splits = split_dims(root, root_place, self.sizes, self.order, names)
         loops = [s.loop for s in splits.values() if s.loop is not None]
         place = root_place
         for variable, extent in loops:
@@ -133,7 +129,7 @@ class TiledChain:
         for part in before:
             named = isinstance(part, Compute) and part.name in (self.producers or ())
             if isinstance(part, Compute) and named and part.out.buffer is root.out.buffer:
-                group.append(plain(part, "compute_at"))
+                group.append(plain(part))
         for consumer in group:
             for operand in consumer.operands:
                 buffer = operand.view.buffer
@@ -145,14 +141,14 @@ class TiledChain:
                 local.add(buffer)
                 for writer in writers:
                     if not isinstance(writer, Compute) or not self._wanted(writer):
-                        raise _refusal(
+                        raise refusal(
                             f"'{buffer.name}' is also written by something that is not fused",
                             writer,
-                            "the buffer shrinks to a tile",
                             "fuse all computes that write it",
+                            why="the buffer shrinks to a tile",
                         )
                     if writer not in group:
-                        group.append(plain(writer, "compute_at"))
+                        group.append(plain(writer))
         group = [s for s in stmt.body if isinstance(s, Compute) and s in group]
         _check_others(stmt, position, group, local)
         return group, local
@@ -177,30 +173,30 @@ def _check_others(stmt: Block, position: int, group: list[Compute], local: set[B
             continue
         if buffers_in(part) & local:
             name = min(b.name for b in buffers_in(part) & local)
-            raise _refusal(
+            raise refusal(
                 f"'{name}' is used outside of what is fused",
                 part,
-                "the buffer shrinks to a tile",
                 "fuse this user, or leave the producers of that buffer out of `producers`",
+                why="the buffer shrinks to a tile",
             )
         touched = buffers_in(part) if filled else frozenset[Buffer]()
         if started and i < position and (buffers_written(part) & reads or result in touched):
-            raise _refusal(
+            raise refusal(
                 "a statement between the computes writes what they read",
                 part,
-                "the producers move to where the root stands",
                 "move it before or behind them",
+                why="the producers move to where the root stands",
             )
     root = group[-1]
     for compute in group[:-1]:
         views = [o.view for o in compute.operands if o.view.buffer is result]
         fills = compute.out.buffer is result and all(view == compute.out for view in views)
         if views and not fills:
-            raise _refusal(
+            raise refusal(
                 f"'{compute.name}' reads '{root.out.buffer.name}', which '{root.name}' writes",
                 compute,
-                "later tiles would read what earlier ones wrote",
                 "write to another buffer",
+                why="later tiles would read what earlier ones wrote",
             )
 
 
@@ -216,20 +212,20 @@ def _pure_dims(compute: Compute, view: View) -> tuple[Dim | None, ...]:
             dims_of.append(None)
             continue
         if not isinstance(index, Var) or index not in dims or dims[index] in dims_of:
-            raise _refusal(
+            raise refusal(
                 f"'{compute.name}' reaches '{view.buffer.name}' at {to_text(index)}",
                 compute,
+                "stage the operand, or leave its producers out of `producers`",
                 "a tile of the consumer must need one tile of the producer, so that each dim of "
                 "the buffer has to be indexed by a dim of its own",
-                "stage the operand, or leave its producers out of `producers`",
             )
         dims_of.append(dims[index])
     if view.mask is not None:
-        raise _refusal(
+        raise refusal(
             f"'{compute.name}' reaches '{view.buffer.name}' under a mask",
             compute,
-            "the tile of the producer would depend on it",
             "leave its producers out of `producers`",
+            why="the tile of the producer would depend on it",
         )
     return tuple(dims_of)
 
@@ -244,11 +240,11 @@ def _check_result(root: Compute, splits: Mapping[str, Split]) -> None:
     names = {dim.var.name for dim in _pure_dims(root, root.out) if dim is not None}
     for name, split in splits.items():
         if split.loop is not None and name not in names:
-            raise _refusal(
+            raise refusal(
                 f"'{root.out.buffer.name}' would be filled again for each tile of '{name}'",
                 root,
-                "the result does not have that dim",
                 "leave what fills it out of `producers`",
+                why="the result does not have that dim",
             )
 
 
@@ -277,11 +273,11 @@ def _note_tile(
     first = tiles.setdefault(buffer, sides)
     for (one, _), (other, _) in zip(first, sides, strict=True):
         if one.base is not other.base or one.size != other.size:
-            raise _refusal(
+            raise refusal(
                 f"'{buffer.name}' is needed in two different tiles",
                 compute,
-                "its readers tile it differently",
                 "leave its producers out of `producers`",
+                why="its readers tile it differently",
             )
 
 
@@ -304,11 +300,11 @@ def _own(compute: Compute, view: View, splits: Mapping[str, Split]) -> tuple[_Si
         split = splits.get(dim.var.name)
         if split is None:
             if not isinstance(size, int):
-                raise _refusal(
+                raise refusal(
                     f"'{compute.name}' needs all of '{view.buffer.name}' along '{dim.var.name}'",
                     compute,
-                    f"a tile has a size that is a number, and this is `{to_text(size)}`",
                     "give that dim a tile, too",
+                    why=f"a tile has a size that is a number, and this is `{to_text(size)}`",
                 )
             split = _whole(dim, size)
         sides.append((split, dim.extent))
@@ -326,12 +322,12 @@ def _windows(tiled: Compute, views: Sequence[View], how: _Tiled) -> tuple[_Side,
         along = sorted({loops[v] for index in indices for v in variables(index) & loops.keys()})
         run = run_along(position, accesses) if along else None
         if not isinstance(size, int) or (along and run is None):
-            raise _refusal(
+            raise refusal(
                 f"'{tiled.name}' reaches '{views[0].buffer.name}' at {to_text(indices[0])}",
                 tiled,
-                "a tile of the consumer must need one tile of the producer, which begins where "
-                "loops say and has a size that is a number",
                 "stage the operand, or leave its producers out of `producers`",
+                why="a tile of the consumer must need one tile of the producer, which begins where "
+                "loops say and has a size that is a number",
             )
         place = Dim(var("?"), const(size))
         if run is None or run[1] >= size:
@@ -352,12 +348,12 @@ def _from_output(compute: Compute, sides: tuple[_Side, ...]) -> dict[str, Split]
         if dim is None:
             continue
         if dim.extent is not extent:
-            raise _refusal(
+            raise refusal(
                 f"'{compute.name}' makes {to_text(dim.extent)} of what its consumer reads "
                 f"{to_text(extent)} of",
                 compute,
-                "the tiles of both must be the same",
                 "leave it out of `producers`",
+                why="the tiles of both must be the same",
             )
         splits[dim.var.name] = split.along(dim)
     return splits
@@ -378,13 +374,13 @@ def _inside(
     inside = [view_expr for o in compute.operands for view_expr in view_exprs(o.view)]
     inside += [value for result in compute.results for value in result.values]
     if any(reads_memory(expr) and variables(expr) & limits.keys() for expr in inside):
-        raise _refusal(
+        raise refusal(
             f"'{compute.name}' loads what no operand is",
             compute,
-            "a window of its consumer has places that it does not, for which only operands have "
-            "masks",
             "name its operands (name_operands); where arrays say what is read, leave it out of "
             "`producers`",
+            "a window of its consumer has places that it does not, for which only operands have "
+            "masks",
         )
     operands: list[Operand] = []
     for before, after in zip(compute.operands, tiled.operands, strict=True):

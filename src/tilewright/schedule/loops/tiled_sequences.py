@@ -7,10 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from tilewright.errors import ScheduleError
 from tilewright.ir.buffer import Buffer, Space
 from tilewright.ir.expr import as_expr
-from tilewright.ir.printer import headline, to_text
+from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Allocate, Block, Compute, Dim, For, If, Kernel, Stmt, View
 from tilewright.ir.uses import buffers_in
 from tilewright.ir.visit import block, rewrite_stmts, walk_stmts
@@ -25,16 +24,13 @@ from tilewright.schedule.queries.place import (
     rewrite_kernel,
     sequence,
 )
+from tilewright.schedule.queries.refusal import refusal
 from tilewright.schedule.records.transform import give
 
 
 def _computes(stmt: Stmt) -> list[Compute]:
     """The computes in ``stmt``, in order."""
     return [compute for compute in walk_stmts(stmt) if isinstance(compute, Compute)]
-
-
-def _refusal(what: str, where: str, cure: str, why: str | None = None) -> ScheduleError:
-    return ScheduleError(f"compute_at: {what}", where=where, why=why, cure=cure)
 
 
 @dataclass(frozen=True)
@@ -72,7 +68,7 @@ class TiledSequence:
             if not isinstance(part, Compute):
                 return part
             splits = {
-                name: levels[dim].along(dim_of(part, name, "compute_at"))
+                name: levels[dim].along(dim_of(part, name))
                 for dim, name in zip(self.sizes, self.dims[part.name], strict=True)
                 if levels[dim].loop is not None
             }
@@ -102,18 +98,18 @@ class TiledSequence:
         at = [n for n, part in enumerate(stmt.body) if self._is_shared(part)]
         names = {compute.name for n in at for compute in _computes(stmt.body[n])}
         if len(names) != len(self.dims):
-            raise _refusal(
+            raise refusal(
                 f"'{next(n for n in self.dims if n not in names)}' stands in another block",
-                headline(stmt.body[at[0]]),
+                stmt.body[at[0]],
                 "name computes of one block",
             )
         for part in stmt.body[at[0] : at[-1]]:
             if not isinstance(part, Allocate) and not any(part is stmt.body[n] for n in at):
-                raise _refusal(
+                raise refusal(
                     "something else stands between the computes",
-                    headline(part),
+                    part,
                     "name it too, or share the loops of those before it and behind it apart",
-                    "it would run before them, or behind them",
+                    why="it would run before them, or behind them",
                 )
         return at
 
@@ -134,16 +130,16 @@ class TiledSequence:
         # A dim that a loop takes out of all computes leaves its name to it.
         taken = {*place.names, *loops}.union(*map(bound_names, computes))
         root = next(compute for compute in computes if compute.name == self.root)
-        for name in in_order(root, self.sizes, self.order, "compute_at"):
+        for name in in_order(root, self.sizes, self.order):
             size = self.sizes[name]
             dims = [self._dim(compute, name) for compute in computes]
             first = dims[0]
             for compute, dim in zip(computes, dims, strict=True):
                 if dim.extent is not first.extent:
-                    raise _refusal(
+                    raise refusal(
                         f"'{compute.name}' has {to_text(dim.extent)} of '{dim.var.name}', and "
                         f"'{computes[0].name}' {to_text(first.extent)} of '{first.var.name}'",
-                        headline(compute),
+                        compute,
                         "name dims that are equally long",
                     )
             others = loops if self._leaves(computes, name) else taken
@@ -213,7 +209,7 @@ class TiledSequence:
     def _dim(self, compute: Compute, root_dim: str) -> Dim:
         """The dim of ``compute`` that goes along with that of the root."""
         names = dict(zip(self.sizes, self.dims[compute.name], strict=True))
-        return dim_of(compute, names[root_dim], "compute_at")
+        return dim_of(compute, names[root_dim])
 
 
 def _check(nest: Stmt, place: Place) -> None:
@@ -222,11 +218,11 @@ def _check(nest: Stmt, place: Place) -> None:
     while isinstance(nest, For):
         access = conflict(nest, here)
         if access is not None:
-            raise _refusal(
+            raise refusal(
                 f"iterations of '{nest.var.name}' depend on each other",
-                headline(access.stmt),
+                access.stmt,
                 "name the dims by which all computes reach what they hand on",
-                conflict_text(access, nest.var),
+                why=conflict_text(access, nest.var),
             )
         here, nest = here.inside(nest), nest.body
         if not any(isinstance(s, For) for s in walk_stmts(nest)):

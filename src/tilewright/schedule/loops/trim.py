@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 
-from tilewright.errors import ScheduleError
 from tilewright.facts.affine import Affine, affine, difference
 from tilewright.ir.expr import (
     Const,
@@ -18,7 +17,6 @@ from tilewright.ir.expr import (
     select,
     var,
 )
-from tilewright.ir.printer import headline
 from tilewright.ir.stmt import Block, Compute, For, Kernel, Let, LoopKind, Stmt
 from tilewright.ir.visit import block, rewrite_stmts, substitute_stmt, variables, walk_stmts
 from tilewright.schedule.queries.identity import needed, without
@@ -29,6 +27,7 @@ from tilewright.schedule.queries.place import (
     rewrite_loops,
     taken_names,
 )
+from tilewright.schedule.queries.refusal import refusal
 from tilewright.schedule.records.asks import a_loop_of_plain_computes, asks
 from tilewright.schedule.records.transform import transform
 from tilewright.simplify import simplify
@@ -90,18 +89,18 @@ def _computes(loop: For) -> list[Compute]:
         if isinstance(stmt, Compute):
             computes.append(stmt)
         elif not isinstance(stmt, Block | For):
-            raise ScheduleError(
-                f"trim: the loop '{loop.var.name}' does more than to reduce",
-                where=headline(stmt),
+            raise refusal(
+                f"the loop '{loop.var.name}' does more than to reduce",
+                stmt,
+                "move this statement out of the loop, or trim earlier",
                 why="iterations may only be left out if nothing else happens in them",
-                cure="move this statement out of the loop, or trim earlier",
             )
     if not computes or any(c.combiner is None for c in computes):
-        raise ScheduleError(
-            f"trim: the loop '{loop.var.name}' does not reduce",
-            where=headline(loop),
+        raise refusal(
+            f"the loop '{loop.var.name}' does not reduce",
+            loop,
+            "choose a loop around a reduction",
             why="only a term that is combined with others can be neutral",
-            cure="choose a loop around a reduction",
         )
     return computes
 

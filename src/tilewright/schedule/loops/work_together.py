@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from tilewright.errors import ScheduleError
 from tilewright.ir.buffer import Buffer, Space
 from tilewright.ir.expr import Const, Expr, Var, binary, const, var
-from tilewright.ir.printer import headline
 from tilewright.ir.stmt import Allocate, Block, Call, Compute, Dim, For, If, Kernel, LoopKind, Stmt
 from tilewright.ir.uses import buffers_in
 from tilewright.ir.visit import block, loads_in, map_exprs, replace_buffer, substitute
@@ -24,17 +22,16 @@ from tilewright.schedule.queries.place import (
     taken_names,
     views_of,
 )
+from tilewright.schedule.queries.refusal import refusal
 from tilewright.schedule.records.asks import a_compute, a_loop, asks, new_name, positive
 from tilewright.schedule.records.transform import transform
 
 _BARRIER = Call("barrier", ())
 
 
-def _computes(
-    kernel: Kernel, transform: str, name: str, arguments: Mapping[str, Mapping[str, str]]
-) -> None:
+def _computes(kernel: Kernel, name: str, arguments: Mapping[str, Mapping[str, str]]) -> None:
     """There are such computes."""
-    a_compute(kernel, transform, name, {name: tuple(arguments[name])})
+    a_compute(kernel, name, {name: tuple(arguments[name])})
 
 
 @transform
@@ -70,10 +67,6 @@ def work_together(
     return rewrite_loops(kernel, {loop}, together.on_loop)
 
 
-def _refusal(what: str, where: Stmt, cure: str, why: str | None = None) -> ScheduleError:
-    return ScheduleError(f"work_together: {what}", where=headline(where), why=why, cure=cure)
-
-
 @dataclass(frozen=True)
 class _Together:
     dims: Mapping[str, str]
@@ -82,7 +75,7 @@ class _Together:
 
     def on_loop(self, loop: For, place: Place) -> Stmt:
         if loop.kind not in (LoopKind.SERIAL, LoopKind.GRID):
-            raise _refusal(f"the loop is {loop.kind.value}", loop, "choose a serial or grid loop")
+            raise refusal(f"the loop is {loop.kind.value}", loop, "choose a serial or grid loop")
         _check_apart(loop, place)
         inside = place.inside(loop)
         shared: list[Buffer] = []
@@ -93,7 +86,7 @@ class _Together:
             elif isinstance(part, Compute) and part.instruction is None:
                 parts.append(part)
             else:
-                raise _refusal(
+                raise refusal(
                     "something else than computes and allocations stands in the loop",
                     part,
                     "do it before computes are lowered, or leave it to one work-item",
@@ -128,7 +121,7 @@ class _Together:
             loads = (x for r in compute.results for value in r.values for x in loads_in(value))
             if compute.name not in self.dims or any(x.buffer is buffer for x in loads):
                 return False
-            variable = dim_of(compute, self.dims[compute.name], "work_together").var
+            variable = dim_of(compute, self.dims[compute.name]).var
             for view in views_of(compute):
                 if view.buffer is buffer:
                     places &= {n for n, index in enumerate(view.index) if index is variable}
@@ -138,9 +131,9 @@ class _Together:
         """One compute, shared out."""
         if compute.name not in self.dims:
             return If(binary("eq", self.item, const(0)), compute)
-        dim = dim_of(compute, self.dims[compute.name], "work_together")
+        dim = dim_of(compute, self.dims[compute.name])
         if dim.ordered or not isinstance(dim.extent, Const):
-            raise _refusal(
+            raise refusal(
                 f"'{dim.var.name}' is ordered, or its extent is no number",
                 compute,
                 "choose another dim, or leave the compute to one work-item",
@@ -170,11 +163,11 @@ def _check_apart(loop: For, place: Place) -> None:
     """Refuses where two iterations touch an element that one of them writes."""
     access = conflict(loop, place) if loop.extent is not const(1) else None
     if access is not None:
-        raise _refusal(
+        raise refusal(
             f"points of '{loop.var.name}' depend on each other",
             access.stmt,
             "choose a dim of the results, or leave the compute to one work-item",
-            conflict_text(access, loop.var),
+            why=conflict_text(access, loop.var),
         )
 
 

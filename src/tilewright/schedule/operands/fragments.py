@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tilewright.errors import ScheduleError
 from tilewright.ir.buffer import Buffer, Layout, LayoutBlock, Space
 from tilewright.ir.expr import Const, Expr, Var, const, var
-from tilewright.ir.printer import headline, to_text
+from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Allocate, Compute, Dim, For, Kernel, LoopKind, Stmt, View
 from tilewright.ir.visit import map_exprs, replace_buffer, rewrite_stmts, substitute, variables
 from tilewright.layout.fragments import Copies, Fragment, registers
@@ -20,6 +19,7 @@ from tilewright.schedule.queries.place import (
     rewrite_computes,
     views_of,
 )
+from tilewright.schedule.queries.refusal import refusal
 from tilewright.schedule.records.asks import a_plain_compute, asks, positive
 from tilewright.schedule.records.transform import transform
 from tilewright.simplify import simplify
@@ -57,13 +57,13 @@ def hold(
         compute main(m in 16, n in 16, k in 4): acc[m, n] add= held[m, k, n // 4 % 2] * b[k, n]
     """
     fragment = _fragment(instruction, operand)
-    uses = [view for stmt, _ in computes_named(kernel, compute, "hold") for view in views_of(stmt)]
+    uses = [view for stmt, _ in computes_named(kernel, compute) for view in views_of(stmt)]
     views_of_buffer = {v.buffer: v for v in uses if v.buffer.name == name}
     if not views_of_buffer:
-        raise ScheduleError(
-            f"hold: '{compute}' uses no buffer '{name}'",
-            where=f"kernel {kernel.name}",
-            cure="choose one of " + ", ".join(sorted({v.buffer.name for v in uses})),
+        raise refusal(
+            f"'{compute}' uses no buffer '{name}'",
+            kernel,
+            "choose one of " + ", ".join(sorted({v.buffer.name for v in uses})),
         )
     body = kernel.body
     for old, view in views_of_buffer.items():
@@ -83,11 +83,11 @@ def _fragment(instruction: Instruction, operand: str) -> Fragment:
         if role.name == operand and role.fragment is not None:
             return role.fragment
     held = [role.name for role in roles if role.fragment is not None]
-    raise ScheduleError(
-        f"hold: lanes hold no '{operand}' of {instruction.name}",
-        where=f"instruction {instruction.name}",
+    raise refusal(
+        f"lanes hold no '{operand}' of {instruction.name}",
+        f"instruction {instruction.name}",
+        "choose one of " + ", ".join(held) if held else "choose one that multiplies matrices",
         why=f"its result and operands are {', '.join(role.name for role in roles)}",
-        cure="choose one of " + ", ".join(held) if held else "choose one that multiplies matrices",
     )
 
 
@@ -107,11 +107,11 @@ def _with_copies(
             return replace(stmt, dims=(*stmt.dims, Dim(lane, const(copies.count)))).with_result(out)
         chosen = next((d.var for d in stmt.dims if d.var.name == dims.get(copies.dim)), None)
         if stmt.name != name or stmt.out.buffer is buffer or chosen is None:
-            raise ScheduleError(
-                f"hold: there are copies of '{buffer.name}', of which '{stmt.name}' takes none",
-                where=headline(stmt),
+            raise refusal(
+                f"there are copies of '{buffer.name}', of which '{stmt.name}' takes none",
+                stmt,
+                "stage an operand of it, and hold that",
                 why=f"only '{name}' chooses one, by '{dims.get(copies.dim)}'",
-                cure="stage an operand of it, and hold that",
             )
         number = copies.number(chosen)
         operands = tuple(
@@ -132,11 +132,11 @@ def _layout(view: View, fragment: Fragment, dims: Mapping[str, str]) -> Layout:
     along = [names.index(dims[d]) if dims.get(d) in names else -1 for d in fragment.dims]
     others = [n for dim, n in enumerate(shape) if dim not in along]
     if -1 in along or view.buffer.space is not Space.PRIVATE or any(n != 1 for n in others):
-        raise ScheduleError(
-            f"hold: '{view.buffer.name}' is no matrix of " + ", ".join(dims.values()),
-            where=to_text(view),
+        raise refusal(
+            f"'{view.buffer.name}' is no matrix of " + ", ".join(dims.values()),
+            to_text(view),
+            "name the dims that index it",
             why="lanes hold private buffers that are indexed by two dims of a compute",
-            cure="name the dims that index it",
         )
     tiled = fragment.tiled([shape[dim] for dim in along])
     along.append(len(shape))  # the number of the copy, if there are some
@@ -220,15 +220,17 @@ class _Spread:
             if block.size == 1:
                 continue
             if block.stride < held < block.stride * block.size:
-                raise self._refusal(
+                raise refusal(
                     f"no lane holds a part of '{buffer.name}' by itself",
+                    self.compute,
                     "spread it over the lanes first (`hold`)",
                 )
             size = min(block.size, left[block.dim])
             if left[block.dim] % size or (size < block.size and block.stride >= held):
-                raise self._refusal(
+                raise refusal(
                     f"{_size(dims[block.dim])} along '{dims[block.dim].var.name}' are no piece of "
                     f"'{buffer.name}' of which all lanes hold as much",
+                    self.compute,
                     "go through all of it, or through whole tiles of the fragment",
                 )
             left[block.dim] //= size
@@ -244,11 +246,15 @@ class _Spread:
             if v.buffer.space is Space.PRIVATE and v.buffer not in others
         ]
         if not held:
-            raise self._refusal("no operand is in registers", "choose a compute on a fragment")
+            raise refusal(
+                "no operand is in registers", self.compute, "choose a compute on a fragment"
+            )
         lying = [(view.buffer, self._along(view, place)) for view in held]
         if any(self._shares(*pair) != self._shares(*lying[0]) for pair in lying):
-            raise self._refusal(
-                "its operands lie in registers in different ways", "hold them in one layout"
+            raise refusal(
+                "its operands lie in registers in different ways",
+                self.compute,
+                "hold them in one layout",
             )
         return lying[0]
 
@@ -277,16 +283,14 @@ class _Spread:
                 and size % (_size(dim) or size + 1) == 0
                 and place.facts.divisible(simplify(index - dim.var, place.facts), _size(dim))
             ):
-                raise self._refusal(
+                raise refusal(
                     f"it does not go through all of '{view.buffer.name}' by its dims, nor a piece",
+                    self.compute,
                     f"write the view as {view.buffer.name}[dims], here it is {to_text(view)}",
                 )
             if dim is not None:
                 along[number] = dim
         return along
-
-    def _refusal(self, what: str, cure: str) -> ScheduleError:
-        return ScheduleError(f"on_lanes: {what}", where=headline(self.compute), cure=cure)
 
 
 def _size(dim: Dim) -> int:

@@ -36,6 +36,7 @@ from tilewright.ir.visit import (
 from tilewright.schedule.queries.access import accesses, buffers_allocated, buffers_written
 from tilewright.schedule.queries.digits import digits_of
 from tilewright.schedule.queries.place import Place, computes_named, fresh, rewrite_placed, size_of
+from tilewright.schedule.queries.refusal import refusal
 from tilewright.schedule.records.transform import transform
 from tilewright.simplify import simplify
 
@@ -64,12 +65,12 @@ def inline(kernel: Kernel, compute: str) -> Kernel:
     each element of its buffer once; nothing changes what it reads before they do. The buffer may be
     allocated further out.
     """
-    matching = computes_named(kernel, compute, "inline")
+    matching = computes_named(kernel, compute)
     if len(matching) > 1:
-        raise _refusal(
+        raise refusal(
             f"there are {len(matching)} computes called '{compute}'",
             matching[0][0],
-            cure="inline before what partitions the kernel",
+            "inline before what partitions the kernel",
         )
     inlining = _Inlining.of(matching[0][0], kernel.body)
     body = rewrite_placed(kernel.body, Place(), inlining.on_stmt)
@@ -82,10 +83,6 @@ def _without(stmt: Stmt, held: Buffer) -> Stmt:
     if not isinstance(stmt, Block):
         return stmt
     return block(*(s for s in stmt.body if not (isinstance(s, Allocate) and s.buffer is held)))
-
-
-def _refusal(what: str, where: Stmt, cure: str, why: str | None = None) -> ScheduleError:
-    return ScheduleError(f"inline: {what}", where=headline(where), why=why, cure=cure)
 
 
 @dataclass(frozen=True)
@@ -101,26 +98,26 @@ class _Inlining:
     def of(compute: Compute, body: Stmt) -> _Inlining:
         """Refuses what is not elementwise, and what goes to others than the kernel's computes."""
         if compute.combiner is not None or compute.instruction or compute.completion is not None:
-            raise _refusal(
+            raise refusal(
                 f"'{compute.name}' accumulates, or an instruction carries it out",
                 compute,
                 "inline what assigns, before it is tensorized",
-                "its results are not the values of its points",
+                why="its results are not the values of its points",
             )
         if reads_memory(compute.body):
-            raise _refusal(
+            raise refusal(
                 f"'{compute.name}' loads in its value",
                 compute,
                 "name what it loads as operands",
-                "their views are what becomes another",
+                why="their views are what becomes another",
             )
         held = compute.out.buffer
         if held not in buffers_allocated(body):
-            raise _refusal(
+            raise refusal(
                 f"'{held.name}' is not allocated by the kernel",
                 compute,
                 "inline what goes into a buffer of the kernel's own",
-                "others may read it",
+                why="others may read it",
             )
         uses = sum(access.view.buffer is held for access in accesses(body, Place()))
         return _Inlining(compute, _digits(compute), uses)
@@ -134,7 +131,7 @@ class _Inlining:
         before, after = stmt.body[:position], stmt.body[position + 1 :]
         held = self.compute.out.buffer
         if any(held in buffers_in(s) for s in before if not isinstance(s, Allocate)):
-            raise _refusal(
+            raise refusal(
                 f"'{held.name}' is used before '{self.compute.name}'",
                 self.compute,
                 "inline what alone fills its buffer",
@@ -145,7 +142,7 @@ class _Inlining:
         return block(*before, *new)
 
     def _unread(self) -> Stmt:
-        raise _refusal(
+        raise refusal(
             f"nothing reads what '{self.compute.name}' gives",
             self.compute,
             "inline a compute that has readers in its block",
@@ -159,11 +156,11 @@ class _Inlining:
         if not touching:
             self._unread()
         if len(touching) + 1 < self.uses:
-            raise _refusal(
+            raise refusal(
                 f"'{held.name}' is used outside of the block of '{self.compute.name}'",
                 self.compute,
                 "inline what is read in the same block",
-                "what is there later may be read",
+                why="what is there later may be read",
             )
         for access in touching:
             reader = access.stmt
@@ -172,20 +169,20 @@ class _Inlining:
             )
             taken = isinstance(reader, Compute) and (reader.instruction or reader.completion)
             if access.writes or not is_operand or taken:
-                raise _refusal(
+                raise refusal(
                     f"'{held.name}' is used by `{headline(reader)}`",
                     self.compute,
                     "inline what computes alone read, before they are lowered or tensorized",
-                    "only the operand of a compute can become an expression",
+                    why="only the operand of a compute can become an expression",
                 )
         for stmt in after:
             changed = buffers_written(stmt) & sources
             if changed:
-                raise _refusal(
+                raise refusal(
                     f"'{min(b.name for b in changed)}' is written behind '{self.compute.name}'",
                     stmt,
                     "inline before what is read changes, or keep the buffer",
-                    "readers would compute with what is there later",
+                    why="readers would compute with what is there later",
                 )
 
     # Readers.
@@ -196,11 +193,11 @@ class _Inlining:
             return stmt
         reader = stmt
         if any(o.view.buffer is held and o.var in addressing(reader) for o in reader.operands):
-            raise _refusal(
+            raise refusal(
                 f"'{reader.name}' reads '{held.name}' to know places",
                 reader,
                 "keep its buffer",
-                "an index has operands, and no expressions of what is loaded",
+                why="an index has operands, and no expressions of what is loaded",
             )
         taken = {d.var.name for d in reader.dims} | {o.var.name for o in reader.operands} | around
         operands: list[Operand] = []
@@ -236,11 +233,11 @@ class _Inlining:
         if view.mask is None:
             return operands, value
         if any(map(_divides, walk(self.compute.body))):
-            raise _refusal(
+            raise refusal(
                 f"'{self.compute.name}' divides, and '{reader.name}' reads under a mask",
                 self.compute,
                 "keep its buffer",
-                "where the mask hides the divisor, that would be 0",
+                why="where the mask hides the divisor, that would be 0",
             )
         if self._zero_of_zeros():
             return operands, value
@@ -297,10 +294,10 @@ def _digits(compute: Compute) -> tuple[tuple[Var, ...], ...]:
 
 
 def _not_each(compute: Compute, *index: Expr) -> ScheduleError:
-    return _refusal(
+    return refusal(
         f"'{compute.name}' gives not each element of '{compute.out.buffer.name}' once",
         compute,
         "keep its buffer, or write it over all of its elements, with a dim for each of the buffer",
-        "where it is read, its point could not be told: it stores at "
+        why="where it is read, its point could not be told: it stores at "
         + ", ".join(map(to_text, index)),
     )

@@ -8,11 +8,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from tilewright.dtypes import DType
-from tilewright.errors import ScheduleError
 from tilewright.facts.scope import Facts
 from tilewright.ir.buffer import Space, buffer
 from tilewright.ir.expr import Cast, Const, Expr, cast, const, var
-from tilewright.ir.printer import headline, to_text
+from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Allocate, Compute, Dim, Kernel, Operand, Stmt, View
 from tilewright.ir.uses import view_variables
 from tilewright.ir.visit import block, children, reads_memory, rewrite, variables
@@ -25,6 +24,7 @@ from tilewright.schedule.queries.place import (
     rewrite_computes,
     size_of,
 )
+from tilewright.schedule.queries.refusal import refusal
 from tilewright.schedule.records.asks import a_plain_compute, asks
 from tilewright.schedule.records.transform import give, transform
 
@@ -58,7 +58,7 @@ def precompute(
     to have all of its digits. Buffer and compute are called ``<compute>_<operand>``, and ``values``
     and ``buffer`` among the results of the step.
     """
-    computes_named(kernel, compute, "precompute")
+    computes_named(kernel, compute)
     buffers, computes = names_in(kernel)
     name = fresh(f"{compute}_{operand}", buffers | computes)
     give("values", "compute", name)
@@ -81,26 +81,24 @@ class _Apart:
     cast: DType | None
     buffer: str
 
-    def _refusal(self, what: str, why: str, cure: str) -> ScheduleError:
-        where = headline(self.compute)
-        return ScheduleError(f"precompute: {what}", where=where, why=why, cure=cure)
-
     @cached_property
     def operand(self) -> Operand:
         """The operand; refuses a value that is not made of operands."""
         compute = self.compute
         by_name = {other.var.name: other for other in compute.operands}
         if self.name not in by_name:
-            raise self._refusal(
+            raise refusal(
                 f"there is no operand '{self.name}'",
-                "values are made of operands",
+                self.compute,
                 "choose one of " + ", ".join(by_name),
+                why="values are made of operands",
             )
         if compute.instruction or reads_memory(compute.body):
-            raise self._refusal(
+            raise refusal(
                 f"an instruction carries '{compute.name}' out, or it loads in its value",
-                "its value is no expression of operands",
+                self.compute,
                 "set apart before it is tensorized, and name what is loaded as operands",
+                why="its value is no expression of operands",
             )
         return by_name[self.name]
 
@@ -109,10 +107,11 @@ class _Apart:
         """The part of the value that is made of the operand alone."""
         parts = set(self._parts(self.compute.body))
         if len(parts) != 1 or parts == {self.operand.var}:
-            raise self._refusal(
+            raise refusal(
                 f"'{self.compute.name}' makes not one value of '{self.name}' alone",
-                "of it alone there are: " + (", ".join(sorted(map(to_text, parts))) or "none"),
+                self.compute,
                 "choose another operand, or stage it",
+                why="of it alone there are: " + (", ".join(sorted(map(to_text, parts))) or "none"),
             )
         return parts.pop()
 
@@ -133,18 +132,20 @@ class _Apart:
         by_name = {dim.var.name: dim for dim in self.compute.dims if dim.var in varying}
         if self.order and sorted(self.order) != sorted(by_name):
             for name in self.order:
-                dim_of(self.compute, name, "precompute")
-            raise self._refusal(
+                dim_of(self.compute, name)
+            raise refusal(
                 f"the order {list(self.order)} has not each dim of '{self.name}' once",
-                "each is a dim of its buffer",
+                self.compute,
                 "name " + ", ".join(by_name),
+                why="each is a dim of its buffer",
             )
         dims = tuple(by_name[name] for name in self.order or by_name)
         if any(not isinstance(dim.extent, Const) for dim in dims):
-            raise self._refusal(
+            raise refusal(
                 "the extents are not constant",
-                "the values are kept in a buffer, as long as their dims",
+                self.compute,
                 "tile by what divides the dims, or `partition` first",
+                why="the values are kept in a buffer, as long as their dims",
             )
         return dims
 
@@ -156,10 +157,11 @@ class _Apart:
         while isinstance(expr, Cast) and expr.type.is_float:
             expr = expr.a
         if not self._has_digits(expr, self.cast, facts):
-            raise self._refusal(
+            raise refusal(
                 f"{to_text(self.part)} is not known to be a number of {self.cast.name}",
-                f"only of integers it is known, as far as {self.cast.name} has their digits",
+                self.compute,
                 "leave `cast` out",
+                why=f"only of integers it is known, as far as {self.cast.name} has their digits",
             )
 
     @staticmethod

@@ -6,13 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import permutations
 
-from tilewright.errors import ScheduleError
 from tilewright.facts.scope import Facts
 from tilewright.ir.buffer import Space
 from tilewright.ir.computes import index_variables
 from tilewright.ir.expr import Binary, Cast, Const, Expr, Var, const
 from tilewright.ir.functions import Queue
-from tilewright.ir.printer import headline, to_text
+from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Call, Compute, For, Kernel, LoopKind, Operand, Stmt, View
 from tilewright.ir.visit import block, rewrite_stmts, substitute, variables
 from tilewright.layout.fragments import registers
@@ -21,6 +20,7 @@ from tilewright.machines.instruction import AddressStep, Instruction, OperandFor
 from tilewright.schedule.loops.tile import on_tile, split_dims
 from tilewright.schedule.pipelines.barriers import is_barrier
 from tilewright.schedule.queries.place import Place, computes_named, dim_of, holds, rewrite_placed
+from tilewright.schedule.queries.refusal import refusal
 from tilewright.schedule.records.asks import a_plain_compute, asks
 from tilewright.schedule.records.transform import transform
 from tilewright.simplify import simplify
@@ -77,7 +77,7 @@ def tensorize(
             fence_async()
             barrier()
     """
-    computes = [stmt for stmt, _ in computes_named(kernel, compute, "tensorize")]
+    computes = [stmt for stmt, _ in computes_named(kernel, compute)]
     for stmt in computes:
         _check_dims(stmt, instruction, dims)
     # A border of one element has lost its dim: it stays as it is, unless all pieces lack it.
@@ -98,11 +98,11 @@ def tensorize(
 def _started(compute: Compute, place: Place) -> Compute:
     """``compute`` as an asynchronous op of the subgroup that runs it."""
     if all(loop.kind is not LoopKind.SUBGROUP for loop in place.loops):
-        raise _refusal(
+        raise refusal(
             f"no subgroups run '{compute.name}'",
             compute,
-            "a subgroup starts an asynchronous instruction",
             "run loops around it as SUBGROUP first",
+            why="a subgroup starts an asynchronous instruction",
         )
     return replace(compute, completion=Queue.PRODUCTS)
 
@@ -125,24 +125,20 @@ def _fenced(body: Stmt, compute: str) -> Stmt:
     return rewrite_placed(body, Place(), change)
 
 
-def _refusal(what: str, compute: Compute, why: str | None, cure: str) -> ScheduleError:
-    return ScheduleError(f"tensorize: {what}", where=headline(compute), why=why, cure=cure)
-
-
 def _check_dims(compute: Compute, instruction: Instruction, dims: Mapping[str, str]) -> None:
     if set(dims) != set(instruction.sizes) or len(set(dims.values())) != len(dims):
-        raise _refusal(
+        raise refusal(
             f"'{instruction.name}' has the dims " + ", ".join(instruction.sizes),
             compute,
-            "each needs one dim of the compute",
             "map all of them, each to another dim",
+            why="each needs one dim of the compute",
         )
     if compute.combiner != instruction.combiner:
-        raise _refusal(
+        raise refusal(
             f"'{instruction.name}' combines by {instruction.combiner}",
             compute,
-            f"the compute combines by {compute.combiner or 'assignment'}",
             "choose a compute that accumulates",
+            why=f"the compute combines by {compute.combiner or 'assignment'}",
         )
 
 
@@ -159,9 +155,7 @@ def _tensorized(
         _check_reduction(compute, place, instruction, role_dim, name, kept)
     unit_sizes = {name: instruction.sizes[d] for d, name in dims.items()}
     sizes = {d.var.name: unit_sizes.get(d.var.name, 1) for d in compute.dims}
-    splits = split_dims(
-        compute, place, sizes, order or _default_order(compute, unit_sizes, kept), "tensorize"
-    )
+    splits = split_dims(compute, place, sizes, order or _default_order(compute, unit_sizes, kept))
     small = replace(on_tile(compute, splits), instruction=instruction.name)
     if instruction.lanes > 1:
         small = _in_its_order(small, instruction, dims)
@@ -184,12 +178,12 @@ def _in_its_order(compute: Compute, instruction: Instruction, dims: Mapping[str,
     ordered = tuple(by_name[dims[role_dim]] for role_dim in instruction.sizes)
     for dim, size in zip(ordered, instruction.sizes.values(), strict=True):
         if not (isinstance(dim.extent, Const) and dim.extent.value == size):
-            raise _refusal(
+            raise refusal(
                 f"'{instruction.name}' takes {size} of '{dim.var.name}', here it is "
                 f"{to_text(dim.extent)}",
                 compute,
-                "the lanes of a subgroup carry out all of it",
                 "`pad` the dim to whole tiles first",
+                why="the lanes of a subgroup carry out all of it",
             )
     return replace(compute, dims=ordered)
 
@@ -212,22 +206,22 @@ def _check_reduction(
     name: str,
     kept: frozenset[Var],
 ) -> None:
-    dim = dim_of(compute, name, "tensorize")
+    dim = dim_of(compute, name)
     size = instruction.sizes[role_dim]
     reduced = role_dim in instruction.reduced
     if reduced == (dim.var in kept):
-        raise _refusal(
+        raise refusal(
             f"'{role_dim}' of '{instruction.name}' does not fit '{name}'",
             compute,
-            f"one is reduced and the other is not: the output is {to_text(compute.out)}",
             "map reduced dims to reduced dims",
+            why=f"one is reduced and the other is not: the output is {to_text(compute.out)}",
         )
     if reduced and not place.facts.divisible(dim.extent, size):
-        raise _refusal(
+        raise refusal(
             f"'{name}' is no multiple of {size}",
             compute,
-            "the last piece would add up elements that are not there",
             f"stage the operands in blocks of {size}, and `pad` the dim",
+            why="the last piece would add up elements that are not there",
         )
 
 
@@ -236,11 +230,11 @@ def _match(compute: Compute, instruction: Instruction) -> list[Var]:
     bound: dict[Var, Var] = {}
     fits = compute.body.type is instruction.out.dtype
     if not fits or not _same(compute.body, instruction.body, bound):
-        raise _refusal(
+        raise refusal(
             f"'{instruction.name}' computes {to_text(instruction.body)}",
             compute,
-            f"the compute's term is {to_text(compute.body)}",
             "choose an instruction of these types",
+            why=f"the compute's term is {to_text(compute.body)}",
         )
     return [bound[role.var] for role in instruction.operands]
 
@@ -295,11 +289,11 @@ class _Forms:
 
     def _refuse_if(self, wrong: str | None, view: View) -> None:
         if wrong is not None:
-            raise _refusal(
+            raise refusal(
                 f"'{view.buffer.name}' does not lie as '{self.instruction.name}' takes it",
                 self.compute,
-                wrong,
                 "stage it with a fitting layout, or map other dims",
+                why=wrong,
             )
 
     def wrong(self, role: OperandForm, view: View) -> str | None:

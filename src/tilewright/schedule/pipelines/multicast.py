@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from tilewright.errors import ScheduleError
 from tilewright.facts.affine import affine
 from tilewright.ir.buffer import Buffer, Layout, Space, has_parts
 from tilewright.ir.buffer import LayoutBlock as Steps
@@ -39,6 +38,7 @@ from tilewright.schedule.queries.place import (
     sequence,
     taken_names,
 )
+from tilewright.schedule.queries.refusal import refusal
 from tilewright.schedule.records.asks import a_loop_of_plain_computes, asks
 from tilewright.schedule.records.transform import transform
 from tilewright.simplify import simplify
@@ -96,14 +96,17 @@ class _Multicast:
         self.unit = unit
         self.cluster, self.peer, self.inside = cluster, var(peer), place.inside(cluster)
         if cluster.kind is not LoopKind.CLUSTER or not isinstance(cluster.extent, Const):
-            raise self._refusal(
+            raise refusal(
                 "it is no loop over the workgroups of a cluster",
+                self.cluster,
                 "name a cluster loop of constant extent",
             )
         loops = (*place.loops, *walk_stmts(cluster.body))
         if any(isinstance(loop, For) and loop.kind is LoopKind.CLUSTER for loop in loops):
-            raise self._refusal(
-                "it is one of several that make a cluster", "merge the cluster loops to one"
+            raise refusal(
+                "it is one of several that make a cluster",
+                self.cluster,
+                "merge the cluster loops to one",
             )
         self.size = int(cluster.extent.value)
         self.own = _depending(cluster)
@@ -117,10 +120,6 @@ class _Multicast:
             used |= dict.fromkeys((copy.out.buffer, copy.completion.buffer))
         self.buffers = {buffer: self._in_parts(buffer) for buffer in used}
         self._check_alike()
-
-    def _refusal(self, what: str, cure: str, why: str | None = None) -> ScheduleError:
-        where = headline(self.cluster)
-        return ScheduleError(f"multicast: {what}", where=where, why=why, cure=cure)
 
     # What is there.
 
@@ -144,16 +143,18 @@ class _Multicast:
                     assert isinstance(place, View)
                     self.empty[place.buffer] = None
         if not self.shared:
-            raise self._refusal(
+            raise refusal(
                 "its workgroups read nothing in common that is copied asynchronously",
+                self.cluster,
                 "specialize warps first, with a cluster along a dim on which an operand does not "
                 "depend",
             )
         if not self.empty:
-            raise self._refusal(
+            raise refusal(
                 "no wait says that all have read what a copy writes over",
+                self.cluster,
                 "specialize warps first",
-                "a workgroup copies into the memory of the others",
+                why="a workgroup copies into the memory of the others",
             )
 
     def _in_parts(self, buffer: Buffer) -> Buffer:
@@ -166,10 +167,11 @@ class _Multicast:
         whole = replace(layout, parts=(Steps(0, self.size, extent), *blocks))
         part = Buffer(buffer.name, buffer.dtype, shape, whole, Space.CLUSTER)
         if not has_parts(part):
-            raise self._refusal(
+            raise refusal(
                 f"'{buffer.name}' ends inside of its swizzle's pattern",
+                self.cluster,
                 "choose larger tiles",
-                "the parts of a cluster's memory are alike",
+                why="the parts of a cluster's memory are alike",
             )
         return part
 
@@ -182,10 +184,11 @@ class _Multicast:
             if decided is None or self.own.isdisjoint(variables(decided)):
                 continue
             if any(map(self._is_shared, walk_stmts(stmt))):
-                raise self._refusal(
+                raise refusal(
                     f"`{headline(stmt)}` differs from workgroup to workgroup",
+                    self.cluster,
                     "grow the result to whole tiles of the cluster (`pad`)",
-                    "each waits for the parts that the others copy",
+                    why="each waits for the parts that the others copy",
                 )
 
     def _is_shared(self, stmt: Stmt) -> bool:
@@ -206,8 +209,10 @@ class _Multicast:
         meet = Call("cluster_barrier", ())
         stmts = [meet if is_barrier(stmt) else stmt for stmt in sequence(nest)]
         if not items or meet not in stmts:
-            raise self._refusal(
-                "no barrier of its subgroups tells of the mbarriers", "specialize warps first"
+            raise refusal(
+                "no barrier of its subgroups tells of the mbarriers",
+                self.cluster,
+                "specialize warps first",
             )
         changed = rewrite_placed(block(*stmts, meet), self.inside, self._changed)
         for old, new in self.buffers.items():
@@ -256,8 +261,9 @@ class _Multicast:
             compute = self._cut(copy, dim, part, place) if part else None
             if compute is not None:
                 return around(loops, self._with_peers(compute))
-        raise self._refusal(
+        raise refusal(
             f"'{copy.name}' cannot be copied in {self.size} equal parts",
+            self.cluster,
             "choose another cluster, or larger tiles",
         )
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
 
-from tilewright.errors import ScheduleError
 from tilewright.ir.buffer import Buffer, LayoutBlock, Space, buffer
 from tilewright.ir.expr import Const, Expr, const, var
 from tilewright.ir.printer import headline
@@ -37,6 +36,7 @@ from tilewright.schedule.queries.place import (
     sequence,
     taken_names,
 )
+from tilewright.schedule.queries.refusal import refusal
 from tilewright.schedule.queries.runs import run_start
 from tilewright.schedule.records.asks import a_loop_of_plain_computes, asks
 from tilewright.schedule.records.transform import transform
@@ -102,11 +102,11 @@ def pipeline(kernel: Kernel, loop: str, stages: int = 2, fill: Fill = Fill.COPY)
           compute main(...): acc[m, n] add= ... a_fragment_ahead[m, k] ...
     """
     if stages < 2 or (stages > 2 and fill is not Fill.ASYNC):
-        raise ScheduleError(
-            f"pipeline: {stages} stages",
-            where=f"kernel {kernel.name}",
+        raise refusal(
+            f"{stages} stages",
+            kernel,
+            "choose 2, or 2 and more with Fill.ASYNC",
             why="without asynchronous copies, one iteration is prepared ahead",
-            cure="choose 2, or 2 and more with Fill.ASYNC",
         )
     renamed: dict[Buffer, Buffer] = {}
 
@@ -136,12 +136,12 @@ def _products_ahead(
 ) -> Stmt:
     """``parts`` of a block, one of them with products whose fragments are copied ahead."""
     around = next(part for part in parts if makes_fragments(part, loop))
-    if fill is not Fill.COPY or len(loops_named(kernel, loop, "pipeline")) > 1:
-        raise ScheduleError(
-            f"pipeline: '{loop}' copies to private memory",
-            where=headline(around),
+    if fill is not Fill.COPY or len(loops_named(kernel, loop)) > 1:
+        raise refusal(
+            f"'{loop}' copies to private memory",
+            around,
+            "leave out `fill`, and rename all loops of that name but one",
             why="its products load what they take, and each loop has names of its own",
-            cure="leave out `fill`, and rename all loops of that name but one",
         )
     at, ahead = parts.index(around), products_ahead(around, fresh_names(kernel, place))
     return block(*parts[:at], *ahead, *parts[at + 1 :])
@@ -168,48 +168,52 @@ class _Pipeline:
 
     def __post_init__(self) -> None:
         if self.loop.kind not in (LoopKind.SERIAL, LoopKind.UNROLLED):
-            raise self._refusal("its iterations do not run in order", "choose a serial loop")
+            raise refusal("its iterations do not run in order", self.loop, "choose a serial loop")
         between = parts_between(sequence(self.loop.body))
         if between is None:
-            raise self._refusal(
+            raise refusal(
                 "its body is not copies, a barrier, what reads them, and a barrier",
+                self.loop,
                 "stage operands at this loop first",
             )
         parts, self.rest = between
         copies = [_Copy.of(s) for s in parts]
         self.copies = [copy for copy in copies if copy is not None]
         if len(self.copies) != len(parts):
-            raise self._refusal("more than copies stands before the barrier", "stage first")
+            raise refusal("more than copies stands before the barrier", self.loop, "stage first")
         filled = [copy.compute.out.buffer for copy in self.copies]
         self.buffers = {buffer: staged(buffer, self.stages) for buffer in filled}
-
-    def _refusal(self, what: str, cure: str) -> ScheduleError:
-        return ScheduleError(f"pipeline: {what}", where=headline(self.loop), cure=cure)
 
     def check(self, kernel: Kernel) -> None:
         """Refuses copies that others read, or that the way of filling cannot do."""
         for access in used_elsewhere(kernel, self.loop, self.buffers):
-            raise self._refusal(
+            raise refusal(
                 f"'{access.view.buffer.name}' is also used by `{headline(access.stmt)}`",
+                self.loop,
                 "pipeline copies that only this loop uses",
             )
         for copy in [copy.compute for copy in self.copies]:
             if copy.out.buffer.space is not Space.WORKGROUP or copy.combiner is not None:
-                raise self._refusal(f"'{copy.name}' is no copy to shared memory", "stage first")
+                raise refusal(
+                    f"'{copy.name}' is no copy to shared memory", self.loop, "stage first"
+                )
             if {o.view.buffer for o in copy.operands} & buffers_written(self.loop):
-                raise self._refusal(
-                    f"the loop writes what '{copy.name}' copies", "copy only what does not change"
+                raise refusal(
+                    f"the loop writes what '{copy.name}' copies",
+                    self.loop,
+                    "copy only what does not change",
                 )
             if self.fill is Fill.COPY:
                 continue
             if not all(isinstance(d.extent, Const) for d in copy.dims):
-                raise self._refusal(
-                    f"in '{copy.name}' an extent is not constant", "choose Fill.COPY"
+                raise refusal(
+                    f"in '{copy.name}' an extent is not constant", self.loop, "choose Fill.COPY"
                 )
             computes = len(copy.operands) != 1 or copy.body is not copy.operands[0].var
             if self.fill is Fill.ASYNC and computes:
-                raise self._refusal(
+                raise refusal(
                     f"'{copy.name}' computes on the way, which asynchronous copies do not",
+                    self.loop,
                     "convert where the copy is read, or choose Fill.COPY",
                 )
 

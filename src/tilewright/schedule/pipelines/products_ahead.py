@@ -43,16 +43,15 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import TypeGuard
 
-from tilewright.errors import ScheduleError
 from tilewright.ir.buffer import Buffer, Space
 from tilewright.ir.expr import Const, Expr, const
-from tilewright.ir.printer import headline
 from tilewright.ir.stmt import Allocate, Call, For, If, Let, LoopKind, Stmt
 from tilewright.ir.uses import buffers_in
 from tilewright.ir.visit import block, replace_buffer, substitute_stmt
 from tilewright.schedule.pipelines.barriers import is_barrier
 from tilewright.schedule.queries.access import buffers_written
 from tilewright.schedule.queries.place import fresh, sequence
+from tilewright.schedule.queries.refusal import refusal
 
 
 def makes_fragments(stmt: Stmt, loop: str) -> TypeGuard[For]:
@@ -67,10 +66,6 @@ def makes_fragments(stmt: Stmt, loop: str) -> TypeGuard[For]:
 def _fragments(inner: For) -> tuple[Buffer, ...]:
     held = (s.buffer for s in sequence(inner.body) if isinstance(s, Allocate))
     return tuple(buffer for buffer in held if buffer.space is Space.PRIVATE)
-
-
-def _refusal(where: Stmt, what: str, cure: str) -> ScheduleError:
-    return ScheduleError(f"pipeline: {what}", where=headline(where), cure=cure)
 
 
 @dataclass(frozen=True)
@@ -98,21 +93,21 @@ def _divided(loop: For) -> _Step:
     form = len(stmts) > 3 and is_barrier(stmts[1]) and _commits(stmts[-2])
     copies, pending = tuple(stmts[2:-2]), _pending(stmts[0]) if form else None
     if pending is None or any(isinstance(stmt, Allocate | Let) for stmt in copies):
-        raise _refusal(
-            loop,
+        raise refusal(
             "its steps do not begin with a wait, a barrier, and copies that run by themselves",
+            loop,
             "pipeline it with asynchronous copies first",
         )
     if not isinstance(loop.extent, Const) or loop.extent.value < 2:
-        raise _refusal(
-            loop, "how many steps there are is not constant, or it is one", "leave it as it is"
+        raise refusal(
+            "how many steps there are is not constant, or it is one", loop, "leave it as it is"
         )
     inner = stmts[-1]
     assert isinstance(inner, For)
     if not _is_even(inner):
-        raise _refusal(
-            loop,
+        raise refusal(
             "its steps do not end with an even number of products, written out",
+            loop,
             "choose steps of an even number of products",
         )
     copied = set[Buffer]().union(*map(buffers_written, copies))
@@ -136,9 +131,9 @@ def _parts(
     apart = all(kept.isdisjoint(buffers_in(stmt)) for stmt in loads)
     loaded = all(copied.isdisjoint(buffers_in(stmt)) for stmt in products)
     if not products or not (first and is_whole and alone and apart and loaded):
-        raise _refusal(
-            inner,
+        raise refusal(
             "it does not load into private memory what the products behind then take",
+            inner,
             "hold the operands in fragments first",
         )
     return fragments, loads, products

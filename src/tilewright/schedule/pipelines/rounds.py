@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 
-from tilewright.errors import ScheduleError
 from tilewright.facts.scope import Facts
 from tilewright.ir.expr import Const, Expr, conjuncts, const
-from tilewright.ir.printer import headline
 from tilewright.ir.stmt import For, If, Let, LoopKind, Stmt
 from tilewright.ir.visit import (
     block,
@@ -20,6 +18,7 @@ from tilewright.ir.visit import (
     with_nested,
 )
 from tilewright.schedule.queries.place import holds_loop, sequence
+from tilewright.schedule.queries.refusal import refusal
 
 
 class Rounds:
@@ -36,8 +35,8 @@ class Rounds:
     rounds so far: here ``turn * 5 + step``.
     """
 
-    def __init__(self, body: Stmt, name: str, transform: str) -> None:
-        self.name, self._transform, self._body = name, transform, body
+    def __init__(self, body: Stmt, name: str) -> None:
+        self.name, self._body = name, body
         self.way: list[For | If] = []
         self.lets: list[Let] = []
         self.loop = self._find()
@@ -95,22 +94,22 @@ class Rounds:
             return
         for loop in (*self.around[1:], self.loop):
             if not isinstance(loop.extent, Const) or loop.extent.value < 1:
-                raise self._refusal(
-                    loop,
+                raise refusal(
                     f"rounds of '{self.name}' differ in length",
-                    "iterations are counted on through all rounds",
+                    loop,
                     "choose loops of constant extent",
+                    why="iterations are counted on through all rounds",
                 )
         outer: list[For] = []
         for stmt in self.way:
             if isinstance(stmt, For):
                 outer.append(stmt)
             elif not all(self._leaves_out_the_last(c, outer, facts) for c in self._parts(stmt)):
-                raise self._refusal(
-                    stmt,
+                raise refusal(
                     "rounds are left out between others",
-                    "iterations are counted on through all rounds",
+                    stmt,
                     "leave out the last rounds only",
+                    why="iterations are counted on through all rounds",
                 )
 
     def _parts(self, condition: If) -> tuple[Expr, ...]:
@@ -153,24 +152,19 @@ class Rounds:
                 self.way.append(inner)
                 body = inner.then
             else:
-                raise self._refusal(
-                    inner,
+                raise refusal(
                     f"the loop '{self.name}' is not directly what a subgroup runs",
-                    "the subgroup that copies counts iterations as the others do",
+                    inner,
                     "have nothing around it but serial loops and conditions without else",
+                    why="the subgroup that copies counts iterations as the others do",
                 )
 
     def _check_pure(self, stmt: Stmt) -> None:
         """Refuses what decides by memory: at another time it may be something else."""
         if any(map(reads_memory, direct_exprs(stmt))):
-            raise self._refusal(
-                stmt,
+            raise refusal(
                 f"what leads to the loop '{self.name}' is read from memory",
-                "subgroups that come there at different times may read different values",
+                stmt,
                 "have around it what follows from the numbers of loops",
+                why="subgroups that come there at different times may read different values",
             )
-
-    def _refusal(self, where: Stmt, what: str, why: str, cure: str) -> ScheduleError:
-        return ScheduleError(
-            f"{self._transform}: {what}", where=headline(where), why=why, cure=cure
-        )

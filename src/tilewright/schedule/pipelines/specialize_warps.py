@@ -8,7 +8,6 @@ from functools import partial
 from typing import TypeGuard
 
 from tilewright.dtypes import s64
-from tilewright.errors import ScheduleError
 from tilewright.ir.buffer import Buffer, Space, buffer
 from tilewright.ir.expr import Const, Expr, const, var
 from tilewright.ir.functions import FUNCTIONS, Group, Queue, Synchronize
@@ -39,6 +38,7 @@ from tilewright.schedule.queries.place import (
     sequence,
     walk_placed,
 )
+from tilewright.schedule.queries.refusal import refusal
 from tilewright.schedule.records.asks import a_loop_of_plain_computes, asks, positive
 from tilewright.schedule.records.transform import transform
 from tilewright.schedule.staging.work_items import own_values, work_items
@@ -124,20 +124,20 @@ def _is_around(stmt: Stmt, loop: str) -> TypeGuard[For]:
 def _check(kernel: Kernel, loop: str, stages: int, registers: tuple[int, int] | None) -> None:
     where = f"kernel {kernel.name}"
     if not any(_is_around(stmt, loop) for stmt in walk_stmts(kernel.body)):
-        raise ScheduleError(
-            f"specialize_warps: no subgroups are around the loop '{loop}'",
-            where=where,
-            cure="run loops around it as SUBGROUP, and stage tiles at it, first",
+        raise refusal(
+            f"no subgroups are around the loop '{loop}'",
+            where,
+            "run loops around it as SUBGROUP, and stage tiles at it, first",
         )
     if registers is None:
         return
     copying, taken = registers
     if not 0 < copying < taken:
-        raise ScheduleError(
-            f"specialize_warps: {copying} registers for what copies, {taken} for the others",
-            where=where,
+        raise refusal(
+            f"{copying} registers for what copies, {taken} for the others",
+            where,
+            "choose the less first",
             why="the ones give what the others take",
-            cure="choose the less first",
         )
 
 
@@ -168,7 +168,7 @@ class _Specialization:
     def __init__(self, kernel: Kernel, nest: For, place: Place, name: str, how: _How) -> None:
         self.stages, self.copy, self.registers = how
         stages = self.stages
-        self.items, self.inside = work_items(nest, place, "specialize_warps")
+        self.items, self.inside = work_items(nest, place)
         self.where = self.items[-1]
         taken = fresh_names(kernel, place) | {p.name for p in kernel.arrays}
         self.worker = var(fresh("w", taken))
@@ -188,9 +188,7 @@ class _Specialization:
             for stmt, within in walk_placed(self.items[-1].body, self.inside)
             if stmt is self.loop
         ).inside(self.loop)
-        self.own = {item.var for item in self.items} | own_values(
-            self.here, self.items, "specialize_warps"
-        )
+        self.own = {item.var for item in self.items} | own_values(self.here, self.items)
         self.rounds.check_counted(self.inside.facts)
         self.parts = self._divided()
         filled = dict.fromkeys(copy.out.buffer for copy in self._computes(self.parts.copies))
@@ -198,33 +196,32 @@ class _Specialization:
         self._check_copies(kernel)
         self._check_rest()
 
-    def _refusal(self, what: str, cure: str, why: str | None = None) -> ScheduleError:
-        return ScheduleError(
-            f"specialize_warps: {what}", where=headline(self.where), why=why, cure=cure
-        )
-
     # What is there.
 
     def _rounds(self, name: str) -> Rounds:
         if any(item.kind is not LoopKind.SUBGROUP for item in self.items):
-            raise self._refusal(
-                "its work-items are not subgroups that act as one", "stage tiles among subgroups"
+            raise refusal(
+                "its work-items are not subgroups that act as one",
+                self.where,
+                "stage tiles among subgroups",
             )
-        return Rounds(self.items[-1].body, name, "specialize_warps")
+        return Rounds(self.items[-1].body, name)
 
     def _divided(self) -> _Parts:
         parts = parts_between(sequence(self.loop.body))
         if parts is None:
-            raise self._refusal(
+            raise refusal(
                 "its body is not copies, a barrier, what reads them, and a barrier",
+                self.where,
                 "stage tiles at this loop first",
             )
         for stmt in self.rounds.beside():
             if isinstance(stmt, Call) and _is_of_workgroup(stmt):
-                raise self._refusal(
+                raise refusal(
                     f"the subgroups meet at `{headline(stmt)}` outside of the loop",
+                    self.where,
                     "specialize before results are handed on",
-                    "the subgroup that copies does not come there",
+                    why="the subgroup that copies does not come there",
                 )
         copies, rest = parts
         return _Parts(tuple(map(self._by_anyone, copies)), tuple(rest))
@@ -236,8 +233,9 @@ class _Specialization:
             stmt = stmt.then
         for access in accesses(stmt, Place()):
             if any(variables(index) & self.own for index in access.view.index):
-                raise self._refusal(
+                raise refusal(
                     f"subgroups make parts of the copy `{headline(access.stmt)}`",
+                    self.where,
                     "stage whole tiles (by=CopyUnit())",
                 )
         return stmt
@@ -248,14 +246,17 @@ class _Specialization:
             if isinstance(stmt, Compute):
                 yield stmt
             elif not isinstance(stmt, For) and sequence(stmt) == (stmt,):
-                raise self._refusal(
-                    f"`{headline(stmt)}` is neither a copy nor a product", "stage tiles first"
+                raise refusal(
+                    f"`{headline(stmt)}` is neither a copy nor a product",
+                    self.where,
+                    "stage tiles first",
                 )
 
     def _check_copies(self, kernel: Kernel) -> None:
         for access in used_elsewhere(kernel, self.loop, self.buffers):
-            raise self._refusal(
+            raise refusal(
                 f"'{access.view.buffer.name}' is also used by `{headline(access.stmt)}`",
+                self.where,
                 "specialize copies that only this loop uses",
             )
         written = buffers_written(self.items[0])
@@ -265,14 +266,16 @@ class _Specialization:
                     continue
                 reason = self.copy.refuses(stmt, place.facts)
                 if reason is not None:
-                    raise self._refusal(
+                    raise refusal(
                         f"'{stmt.name}' is no copy of a box",
+                        self.where,
                         "choose tiles that lie evenly in the tensor, or copy in another way",
-                        reason,
+                        why=reason,
                     )
                 if stmt.operands[0].view.buffer in written:
-                    raise self._refusal(
+                    raise refusal(
                         f"'{stmt.name}' copies what the subgroups write",
+                        self.where,
                         "copy only what does not change",
                     )
 
@@ -280,17 +283,21 @@ class _Specialization:
         for compute in self._computes(self.parts.rest):
             reads = {operand.view.buffer for operand in compute.operands}
             if compute.out.buffer.space is not Space.PRIVATE or compute.combiner is None:
-                raise self._refusal(
+                raise refusal(
                     f"'{compute.name}' does not add up in private memory",
+                    self.where,
                     "stage the operands of one product",
                 )
             if not reads <= self.buffers.keys():
-                raise self._refusal(
-                    f"'{compute.name}' does not read copies only", "stage all of its operands"
+                raise refusal(
+                    f"'{compute.name}' does not read copies only",
+                    self.where,
+                    "stage all of its operands",
                 )
             if any(operand.view.mask is not None for operand in compute.operands):
-                raise self._refusal(
+                raise refusal(
                     f"'{compute.name}' masks what it reads of copies",
+                    self.where,
                     "combine no dims along which masks hide different parts",
                     "what was not to be read has to be zero in the copy, and no box makes it so",
                 )

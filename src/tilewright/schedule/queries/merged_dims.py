@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 
-from tilewright.errors import ScheduleError
 from tilewright.ir.buffer import Buffer, Layout, LayoutBlock, Part, part, product, row_major
 from tilewright.ir.printer import to_text
 from tilewright.ir.sizes import Sizes
+from tilewright.schedule.queries.refusal import refusal
 
 
 def with_one_dim(old: Buffer, places: tuple[int, ...], *, anew: bool) -> Buffer:
@@ -20,11 +20,11 @@ def with_one_dim(old: Buffer, places: tuple[int, ...], *, anew: bool) -> Buffer:
         *_, p, q = places
         layout = None if anew else _merged_layout(new, p, q)
         if layout is None and not anew:
-            raise ScheduleError(
-                f"fuse_dims: the dims {p} and {q} of '{old.name}' do not fuse",
-                where=to_text(new),
+            raise refusal(
+                f"the dims {p} and {q} of '{old.name}' do not fuse",
+                to_text(new),
+                "stage the operand in a layout in which they are neighbours",
                 why=f"in memory, a step of dim {p} is not the whole of dim {q}",
-                cure="stage the operand in a layout in which they are neighbours",
             )
         sizes = tuple(
             product(size, new.sizes[q]) if d == p else size

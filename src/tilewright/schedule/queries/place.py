@@ -15,7 +15,6 @@ from tilewright.facts.scope import Facts
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.computes import addressing, complication
 from tilewright.ir.expr import Const, Expr, Var, unary
-from tilewright.ir.printer import headline
 from tilewright.ir.stmt import (
     Allocate,
     Block,
@@ -32,6 +31,7 @@ from tilewright.ir.stmt import (
     While,
 )
 from tilewright.ir.visit import block, nested, rewrite_stmts, walk_stmts, with_nested
+from tilewright.schedule.queries.refusal import refusal
 
 # What one enters on the way to a statement: a condition is that of an `If`.
 Step = For | While | Let | Allocate | Expr
@@ -235,40 +235,40 @@ def views_of(compute: Compute) -> tuple[View, ...]:
     return (*compute.outputs, *(operand.view for operand in compute.operands))
 
 
-def dim_of(compute: Compute, name: str, transform: str) -> Dim:
+def dim_of(compute: Compute, name: str) -> Dim:
     """The dim called ``name``; refuses when there is none."""
     for dim in compute.dims:
         if dim.var.name == name:
             return dim
-    raise ScheduleError(
-        f"{transform}: the compute '{compute.name}' has no dim '{name}'",
-        where=headline(compute),
-        cure="choose one of " + ", ".join(dim.var.name for dim in compute.dims),
+    raise refusal(
+        f"the compute '{compute.name}' has no dim '{name}'",
+        compute,
+        "choose one of " + ", ".join(dim.var.name for dim in compute.dims),
     )
 
 
-def plain(compute: Compute, transform: str) -> Compute:
-    """``compute``; refuses one that has more than ``transform`` knows about."""
+def plain(compute: Compute) -> Compute:
+    """``compute``; refuses one that has more than the transform knows about."""
     beyond = complication(compute)
     if beyond is not None:
-        raise ScheduleError(
-            f"{transform}: the compute '{compute.name}' has {beyond}",
-            where=headline(compute),
+        raise refusal(
+            f"the compute '{compute.name}' has {beyond}",
+            compute,
+            "tile it, and lower it to loops (`lower_computes`)",
             why="it takes computes of one result, combined by a named operator or assigned, at "
             "places that their dims say, in any order",
-            cure="tile it, and lower it to loops (`lower_computes`)",
         )
     return compute
 
 
-def unordered(compute: Compute, transform: str) -> Compute:
+def unordered(compute: Compute) -> Compute:
     """``compute``, of any number of results and any combiner; refuses one with ordered dims, or
     places that are loaded."""
-    return plain(compute, transform) if compute.is_ordered or addressing(compute) else compute
+    return plain(compute) if compute.is_ordered or addressing(compute) else compute
 
 
 def computes_named(
-    kernel: Kernel, name: str, transform: str, any_kind: bool = False
+    kernel: Kernel, name: str, any_kind: bool = False
 ) -> list[tuple[Compute, Place]]:
     """The computes called ``name``, at least one; `plain` ones, if not of ``any_kind``."""
     matching: list[tuple[Compute, Place]] = []
@@ -277,17 +277,15 @@ def computes_named(
         if isinstance(stmt, Compute):
             others[stmt.name] = None
             if stmt.name == name:
-                matching.append((stmt if any_kind else plain(stmt, transform), place))
+                matching.append((stmt if any_kind else plain(stmt), place))
     if not matching:
-        _check_opaque(kernel, lambda stmt: holds(stmt, name), f"{transform}: the compute '{name}'")
+        _check_opaque(kernel, lambda stmt: holds(stmt, name), f"the compute '{name}'")
         none = "none is left: schedule earlier"
-        raise _missing(kernel, f"{transform}: there is no compute '{name}'", others, none)
+        raise _missing(kernel, f"there is no compute '{name}'", others, none)
     return matching
 
 
-def loops_named(
-    kernel: Kernel, name: str, transform: str, any_kind: bool = True
-) -> list[tuple[For, Place]]:
+def loops_named(kernel: Kernel, name: str, any_kind: bool = True) -> list[tuple[For, Place]]:
     """The loops over a variable called ``name``, at least one; around `plain` computes, if not of
     ``any_kind``."""
     matching: list[tuple[For, Place]] = []
@@ -299,13 +297,11 @@ def loops_named(
                 matching.append((stmt, place))
                 for inner in () if any_kind else walk_stmts(stmt.body):
                     if isinstance(inner, Compute):
-                        plain(inner, transform)
+                        plain(inner)
     if not matching:
-        _check_opaque(
-            kernel, lambda stmt: holds_loop(stmt, name), f"{transform}: the loop '{name}'"
-        )
+        _check_opaque(kernel, lambda stmt: holds_loop(stmt, name), f"the loop '{name}'")
         none = "tile a compute first"
-        raise _missing(kernel, f"{transform}: there is no loop '{name}'", others, none)
+        raise _missing(kernel, f"there is no loop '{name}'", others, none)
     return matching
 
 
@@ -313,18 +309,18 @@ def _missing(kernel: Kernel, what: str, others: Iterable[str], none: str) -> Sch
     """The error for a name that is not there; ``none``: the cure where there are no ``others``."""
     names = ", ".join(others)
     cure = f"choose one of {names}" if names else none
-    return ScheduleError(what, where=f"kernel {kernel.name}", cure=cure)
+    return refusal(what, kernel, cure)
 
 
 def _check_opaque(kernel: Kernel, held: Callable[[Stmt], bool], what: str) -> None:
     """Refuses what is not found because an opaque nest has it."""
     for nest in walk_stmts(kernel.body):
         if isinstance(nest, Opaque) and held(nest.body):
-            raise ScheduleError(
+            raise refusal(
                 f"{what} is inside of the opaque nest '{nest.name}'",
-                where=headline(nest),
+                nest,
+                "open the nest first (`ir.opaque.opened`), or choose what is outside of it",
                 why="schedules leave what is in it as it is",
-                cure="open the nest first (`ir.opaque.opened`), or choose what is outside of it",
             )
 
 

@@ -8,6 +8,7 @@ from tilewright.errors import ScheduleError
 from tilewright.facts.scope import Facts
 from tilewright.ir.buffer import Layout, LayoutBlock, Part, Size, Swizzle, as_size, part, product
 from tilewright.ir.expr import as_expr
+from tilewright.schedule.queries.refusal import refusal
 from tilewright.simplify import simplify
 
 # Ordered blocks in terms of named dims, outermost first: ("oc", None) is what the inner blocks of
@@ -26,7 +27,6 @@ def ordered_layout(shape: Sequence[int], order: Sequence[int]) -> Layout:
 
 
 def blocked_layout(
-    transform: str,
     names: Sequence[str],
     sizes: Sequence[Size],
     blocks: BlockList = (),
@@ -41,11 +41,11 @@ def blocked_layout(
     many elements longer than what lies inside. ``swizzle`` then exchanges runs; steps within its
     period have to be powers of two, as its rows are.
     """
-    entries = _complete(transform, names, blocks)
+    entries = _complete(names, blocks)
     padding = dict(row_padding or {})
     for name in padding:
         if name not in names:
-            raise _unknown(transform, name, names)
+            raise _unknown(name, names)
     inner = dict.fromkeys(names, 1)
     for name, size in entries:
         inner[name] *= size or 1
@@ -59,7 +59,7 @@ def blocked_layout(
         result.append(part(list(names).index(name), count, stride))
         stride = product(count, stride)
     layout = Layout(tuple(reversed(result)), 0, swizzle)
-    _check_swizzle(transform, names, layout)
+    _check_swizzle(names, layout)
     return tuple(product(counts[n], inner[n]) for n in names), layout
 
 
@@ -70,57 +70,51 @@ def _blocks(size: Size, inner: int) -> Size:
     return size if inner == 1 else as_size(simplify((size + (inner - 1)) // inner, Facts.empty()))
 
 
-def _check_swizzle(transform: str, names: Sequence[str], layout: Layout) -> None:
+def _check_swizzle(names: Sequence[str], layout: Layout) -> None:
     swizzle = layout.swizzle
     if swizzle is None:
         return
     text = f"{swizzle.bits}:{swizzle.base}:{swizzle.shift}"
     if swizzle.bits < 1 or swizzle.base < 0 or swizzle.shift < swizzle.bits:
-        raise ScheduleError(
-            f"{transform}: {text} is no swizzle",
-            where="the layout",
-            cure="give bits of 1 or more, a base of 0 or more, and a shift of at least the bits",
+        raise refusal(
+            f"{text} is no swizzle",
+            "the layout",
+            "give bits of 1 or more, a base of 0 or more, and a shift of at least the bits",
         )
     for block in layout.blocks:
         inside = block.size > 1 and block.stride % swizzle.period
         if inside and block.stride & (block.stride - 1):
-            raise ScheduleError(
-                f"{transform}: the swizzle {text} cuts rows of {block.stride} elements",
-                where=f"the steps along '{names[block.dim]}'",
+            raise refusal(
+                f"the swizzle {text} cuts rows of {block.stride} elements",
+                f"the steps along '{names[block.dim]}'",
+                "make what lies inside a power of two, without padding, or pad rows instead",
                 why="what it exchanges are runs of rows whose length is a power of two",
-                cure="make what lies inside a power of two, without padding, or pad rows instead",
             )
 
 
-def _unknown(transform: str, name: str, names: Sequence[str]) -> ScheduleError:
-    return ScheduleError(
-        f"{transform}: the new buffer has no dim '{name}'",
-        where="the layout",
-        cure="choose from " + ", ".join(names),
+def _unknown(name: str, names: Sequence[str]) -> ScheduleError:
+    return refusal(
+        f"the new buffer has no dim '{name}'", "the layout", "choose from " + ", ".join(names)
     )
 
 
-def _complete(
-    transform: str, names: Sequence[str], blocks: BlockList
-) -> list[tuple[str, int | None]]:
+def _complete(names: Sequence[str], blocks: BlockList) -> list[tuple[str, int | None]]:
     """The blocks with the missing outermost parts added, each of which comes first of its dim."""
     entries = [(b, None) if isinstance(b, str) else b for b in blocks]
     whole: set[str] = set()
     for i, (name, size) in enumerate(entries):
         if name not in names:
-            raise _unknown(transform, name, names)
+            raise _unknown(name, names)
         if size is not None and size < 1:
-            raise ScheduleError(
-                f"{transform}: a block of '{name}' has the size {size}",
-                where="the layout",
-                cure="sizes are 1 or more",
+            raise refusal(
+                f"a block of '{name}' has the size {size}", "the layout", "sizes are 1 or more"
             )
         if size is None:
             if name in whole or any(n == name for n, _ in entries[:i]):
-                raise ScheduleError(
-                    f"{transform}: ('{name}', None) is not the outermost block of '{name}'",
-                    where="the layout",
-                    cure="put it before the blocks that have a size, once",
+                raise refusal(
+                    f"('{name}', None) is not the outermost block of '{name}'",
+                    "the layout",
+                    "put it before the blocks that have a size, once",
                 )
             whole.add(name)
     missing: list[tuple[str, int | None]] = [(n, None) for n in names if n not in whole]

@@ -13,15 +13,15 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, Concatenate, ParamSpec
 
-from tilewright.errors import ScheduleError
 from tilewright.ir.stmt import Kernel
 from tilewright.schedule.queries.place import computes_named, loops_named, taken_names, unordered
+from tilewright.schedule.queries.refusal import refusal
 
 P = ParamSpec("P")
 Function = Callable[Concatenate[Kernel, P], Kernel]
-# Raises `ScheduleError` for a kernel, the names of a transform and of its argument, and all that it
-# is given, by name.
-Check = Callable[[Kernel, str, str, Mapping[str, Any]], None]
+# Raises `ScheduleError` for a kernel, the name of an argument, and all that the transform is given,
+# by name.
+Check = Callable[[Kernel, str, Mapping[str, Any]], None]
 
 
 def asks(**checks: Check) -> Callable[[Function[P]], Function[P]]:
@@ -38,7 +38,7 @@ def asks(**checks: Check) -> Callable[[Function[P]], Function[P]]:
             values: dict[str, Any] = {**defaults, **dict(zip(names, args, strict=False)), **kwargs}
             for name, check in checks.items():
                 if values.get(name) is not None:
-                    check(kernel, function.__name__, name, values)
+                    check(kernel, name, values)
             return function(kernel, *args, **kwargs)
 
         return run
@@ -46,68 +46,54 @@ def asks(**checks: Check) -> Callable[[Function[P]], Function[P]]:
     return decorate
 
 
-def a_compute(kernel: Kernel, transform: str, name: str, arguments: Mapping[str, Any]) -> None:
+def a_compute(kernel: Kernel, name: str, arguments: Mapping[str, Any]) -> None:
     """There is a compute of that name, or of each of these."""
     for part in _names(arguments[name]):
-        computes_named(kernel, part, transform, any_kind=True)
+        computes_named(kernel, part, any_kind=True)
 
 
-def a_plain_compute(
-    kernel: Kernel, transform: str, name: str, arguments: Mapping[str, Any]
-) -> None:
+def a_plain_compute(kernel: Kernel, name: str, arguments: Mapping[str, Any]) -> None:
     """`a_compute`, and all of that name are plain."""
     for part in _names(arguments[name]):
-        computes_named(kernel, part, transform)
+        computes_named(kernel, part)
 
 
-def an_unordered_compute(
-    kernel: Kernel, transform: str, name: str, arguments: Mapping[str, Any]
-) -> None:
+def an_unordered_compute(kernel: Kernel, name: str, arguments: Mapping[str, Any]) -> None:
     """`a_compute`, and all of that name are `unordered`."""
     for part in _names(arguments[name]):
-        for compute, _ in computes_named(kernel, part, transform, any_kind=True):
-            unordered(compute, transform)
+        for compute, _ in computes_named(kernel, part, any_kind=True):
+            unordered(compute)
 
 
-def a_loop(kernel: Kernel, transform: str, name: str, arguments: Mapping[str, Any]) -> None:
+def a_loop(kernel: Kernel, name: str, arguments: Mapping[str, Any]) -> None:
     """There is a loop of that name, or of each of these."""
     for part in _names(arguments[name]):
-        loops_named(kernel, part, transform)
+        loops_named(kernel, part)
 
 
-def a_loop_of_plain_computes(
-    kernel: Kernel, transform: str, name: str, arguments: Mapping[str, Any]
-) -> None:
+def a_loop_of_plain_computes(kernel: Kernel, name: str, arguments: Mapping[str, Any]) -> None:
     """`a_loop`, and the computes inside are plain."""
     for part in _names(arguments[name]):
-        loops_named(kernel, part, transform, any_kind=False)
+        loops_named(kernel, part, any_kind=False)
 
 
-def positive(kernel: Kernel, transform: str, name: str, arguments: Mapping[str, Any]) -> None:
+def positive(kernel: Kernel, name: str, arguments: Mapping[str, Any]) -> None:
     """A number, or each number of a mapping, is 1 or more."""
     value = arguments[name]
     numbers = value if isinstance(value, Mapping) else {"": value}
     for key, number in numbers.items():
         if number < 1:
             what = f"{name}['{key}']" if key else name
-            raise ScheduleError(
-                f"{transform}: {what} is {number}",
-                where=f"kernel {kernel.name}",
-                cure="choose 1 or more",
-            )
+            raise refusal(f"{what} is {number}", kernel, "choose 1 or more")
 
 
 def new_name(besides: str = "") -> Check:
     """No variable of the kernel is called so, but for those that the argument ``besides`` names."""
 
-    def check(kernel: Kernel, transform: str, name: str, arguments: Mapping[str, Any]) -> None:
+    def check(kernel: Kernel, name: str, arguments: Mapping[str, Any]) -> None:
         gone = _names(arguments[besides]) if besides else ()
         if arguments[name] in taken_names(kernel) - set(gone):
-            raise ScheduleError(
-                f"{transform}: the name '{arguments[name]}' is taken",
-                where=f"kernel {kernel.name}",
-                cure="choose another name",
-            )
+            raise refusal(f"the name '{arguments[name]}' is taken", kernel, "choose another name")
 
     return check
 
@@ -115,14 +101,10 @@ def new_name(besides: str = "") -> Check:
 def some(checker: Check) -> Check:
     """A list has something, and ``checker`` of it is right."""
 
-    def check(kernel: Kernel, transform: str, name: str, arguments: Mapping[str, Any]) -> None:
+    def check(kernel: Kernel, name: str, arguments: Mapping[str, Any]) -> None:
         if not arguments[name]:
-            raise ScheduleError(
-                f"{transform}: {name} is empty",
-                where=f"kernel {kernel.name}",
-                cure="name one or more",
-            )
-        checker(kernel, transform, name, arguments)
+            raise refusal(f"{name} is empty", kernel, "name one or more")
+        checker(kernel, name, arguments)
 
     return check
 

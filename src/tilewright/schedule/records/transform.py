@@ -12,12 +12,11 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Concatenate, ParamSpec, Protocol
 
-from tilewright.errors import ScheduleError
 from tilewright.facts import Facts, starting_from
-from tilewright.ir.printer import headline
 from tilewright.ir.stmt import For, Kernel, LoopKind, Opaque
 from tilewright.ir.verify_lanes import vector_defect
 from tilewright.ir.visit import walk_stmts
+from tilewright.schedule.queries.refusal import refusal, running
 from tilewright.schedule.staging.copiers import CopyUnit
 from tilewright.simplify import simplify_kernel
 
@@ -148,20 +147,20 @@ def transform(function: Transform[P]) -> Transform[P]:
         parts: Parts = {}
         token = _made.set(parts)
         try:
-            with starting_from(facts):
+            with running(function.__name__), starting_from(facts):
                 changed = function(kernel, *args, **kwargs)
                 if changed is kernel:
                     return kernel
                 result = simplify_kernel(changed)
+                _check_lanes(result)
+                if _is_open(kernel):
+                    _open.add(result)
+                elif function.__name__ not in _ENTERING:
+                    _check_nests(kernel, changed)
         finally:
             _made.reset(token)
         if parts:
             _parts[result] = parts
-        _check_lanes(result, function.__name__)
-        if _is_open(kernel):
-            _open.add(result)
-        elif function.__name__ not in _ENTERING:
-            _check_nests(kernel, changed, function.__name__)
         if Facts.of(result).promised == facts.promised:
             _facts[result] = facts
         return result
@@ -170,32 +169,32 @@ def transform(function: Transform[P]) -> Transform[P]:
     return run
 
 
-def _check_lanes(kernel: Kernel, name: str) -> None:
+def _check_lanes(kernel: Kernel) -> None:
     """The lanes of a vector loop run what is inside equally often."""
     for loop in walk_stmts(kernel.body):
         if isinstance(loop, For) and loop.kind is LoopKind.VECTOR:
             defective = vector_defect(loop)
             if defective is not None:
                 stmt, defect = defective
-                raise ScheduleError(
-                    f"{name}: {defect.what}",
-                    where=headline(stmt),
+                raise refusal(
+                    defect.what,
+                    stmt,
+                    "partition the loop that it depends on first, or make vectors of another",
                     why=defect.why,
-                    cure="partition the loop that it depends on first, or make vectors of another",
                 )
 
 
-def _check_nests(kernel: Kernel, changed: Kernel, name: str) -> None:
+def _check_nests(kernel: Kernel, changed: Kernel) -> None:
     """What is inside of opaque nests is as it was."""
     stmts = {nest.body for nest in _nests(kernel)}
     for nest in _nests(changed):
         if nest.body not in stmts:
-            raise ScheduleError(
-                f"{name}: it would change what is inside of the opaque nest '{nest.name}'",
-                where=headline(nest),
+            raise refusal(
+                f"it would change what is inside of the opaque nest '{nest.name}'",
+                nest,
+                "open the nest first (`ir.opaque.opened`)",
                 why="the nest uses a loop or a buffer that becomes another, and schedules leave "
                 "what is in it as it is",
-                cure="open the nest first (`ir.opaque.opened`)",
             )
 
 

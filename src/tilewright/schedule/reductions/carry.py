@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilewright.errors import ScheduleError
 from tilewright.facts.scope import Facts
 from tilewright.ir.buffer import Space, buffer
 from tilewright.ir.computes import addressing
 from tilewright.ir.expr import Expr, Var, const
-from tilewright.ir.printer import headline
 from tilewright.ir.stmt import Allocate, Compute, Kernel, Operand, Result, Stmt, View
 from tilewright.ir.visit import block, substitute
 from tilewright.schedule.queries.place import (
@@ -20,6 +18,7 @@ from tilewright.schedule.queries.place import (
     names_in,
     rewrite_computes,
 )
+from tilewright.schedule.queries.refusal import refusal
 from tilewright.schedule.records.asks import a_compute, asks
 from tilewright.schedule.records.transform import transform
 from tilewright.simplify import simplify
@@ -48,14 +47,14 @@ def carry(kernel: Kernel, compute: str, dim: str) -> Kernel:
     that there is one, and nothing else of its one result.
     """
     names = names_in(kernel)
-    for stmt, _ in computes_named(kernel, compute, "carry", any_kind=True):
+    for stmt, _ in computes_named(kernel, compute, any_kind=True):
         if previous(stmt, dim) is None:
-            raise ScheduleError(
-                f"carry: '{compute}' hands nothing alone from one point of '{dim}' to the next",
-                where=headline(stmt),
+            raise refusal(
+                f"'{compute}' hands nothing alone from one point of '{dim}' to the next",
+                stmt,
+                "choose a scan with one ordered dim and one result",
                 why="it has to read the result of the point before, where 0 < "
                 f"{dim}, and no other element of its result",
-                cure="choose a scan with one ordered dim and one result",
             )
     return rewrite_computes(
         kernel, {compute}, lambda stmt, place: _carried(stmt, dim, names, place)
@@ -65,7 +64,7 @@ def carry(kernel: Kernel, compute: str, dim: str) -> Kernel:
 def previous(compute: Compute, dim: str) -> Operand | None:
     """The operand that is the result of the point before along ``dim``; None where there is none,
     or the result is read elsewhere, too."""
-    along = dim_of(compute, dim, "carry")
+    along = dim_of(compute, dim)
     if [d for d in compute.dims if d.ordered] != [along] or len(compute.outputs) > 1:
         return None
     if compute.results[0].combiner is not None or addressing(compute):

@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tilewright.dtypes import DType, s8, s16, s32, s64, tf32, u8, u16, u32, u64
-from tilewright.errors import ScheduleError
 from tilewright.facts.scope import Facts
 from tilewright.ir.buffer import Buffer, Space, buffer
 from tilewright.ir.computes import mentioned
 from tilewright.ir.expr import Cast, Const, Expr, Var, bitcast, cast, const, select, var
-from tilewright.ir.printer import headline
 from tilewright.ir.stmt import Allocate, Compute, Dim, Kernel, Operand, Result, Stmt, View
 from tilewright.schedule.queries.place import computes_named, expanded, fresh, taken_names
+from tilewright.schedule.queries.refusal import refusal
 from tilewright.schedule.records.asks import a_plain_compute, asks
 from tilewright.schedule.records.transform import transform
 
@@ -49,7 +48,7 @@ def compare_bits(kernel: Kernel, compute: str) -> Kernel:
     unsigned one if none is, and the greatest as an unsigned one is beyond infinity if a negative
     NaN is among them. What is only converted to a wider float is compared as it was before.
     """
-    for stmt, place in computes_named(kernel, compute, "compare_bits"):
+    for stmt, place in computes_named(kernel, compute):
         _check(stmt, place.facts)
     names = frozenset(taken_names(kernel))
     return expanded(
@@ -58,33 +57,35 @@ def compare_bits(kernel: Kernel, compute: str) -> Kernel:
 
 
 def _check(compute: Compute, facts: Facts) -> None:
-    def refusal(what: str, why: str, cure: str) -> ScheduleError:
-        return ScheduleError(f"compare_bits: {what}", where=headline(compute), why=why, cure=cure)
 
     dtype = compute.out.buffer.dtype
     if compute.combiner not in ("max", "min") or not dtype.is_float:
         raise refusal(
             f"'{compute.name}' finds no maximum or minimum of floats",
-            "other values are combined by one instruction, or not by comparing them",
+            compute,
             "choose a compute with `max=` or `min=` of floats",
+            why="other values are combined by one instruction, or not by comparing them",
         )
     if dtype is tf32:
         raise refusal(
             f"{dtype} has no bits of its own",
-            "it lies in memory as f32",
+            compute,
             "choose a compute with results of another type",
+            why="it lies in memory as f32",
         )
     if compute.out.mask is not None:
         raise refusal(
             "the output is masked",
-            "its bits would be elsewhere",
+            compute,
             "choose a compute without a mask",
+            why="its bits would be elsewhere",
         )
     if not all(_longest(dim, facts) for dim in _kept(compute)):
         raise refusal(
             "an extent has no greatest value",
-            "the bits are in registers, or beside the results on a stack",
+            compute,
             "tile it first",
+            why="the bits are in registers, or beside the results on a stack",
         )
 
 

@@ -8,7 +8,6 @@ from dataclasses import replace
 from tilewright.errors import ScheduleError
 from tilewright.ir.computes import index_variables
 from tilewright.ir.expr import Binary, Expr, Var, cast, var
-from tilewright.ir.printer import headline
 from tilewright.ir.stmt import Allocate, Block, Compute, Kernel, Operand, Stmt, View
 from tilewright.ir.uses import view_variables
 from tilewright.ir.visit import block, map_view, substitute
@@ -21,6 +20,7 @@ from tilewright.schedule.queries.place import (
     names_in,
     rewrite_kernel,
 )
+from tilewright.schedule.queries.refusal import refusal
 from tilewright.schedule.records.asks import a_plain_compute, asks
 from tilewright.schedule.records.transform import transform
 
@@ -52,11 +52,8 @@ def divide_late(kernel: Kernel, compute: str) -> Kernel:
 
 
 def _refusal(stmt: Stmt, why: str) -> ScheduleError:
-    return ScheduleError(
-        "divide_late: the quotients cannot be divided in their sum",
-        where=headline(stmt),
-        why=why,
-        cure="leave them as they are",
+    return refusal(
+        "the quotients cannot be divided in their sum", stmt, "leave them as they are", why=why
     )
 
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from tilewright.errors import ScheduleError
 from tilewright.facts.scope import Facts
 from tilewright.ir.buffer import Buffer, buffer
 from tilewright.ir.expr import Binary, Expr, Select, Var, binary, const, select, var
 from tilewright.ir.operators import identity
-from tilewright.ir.printer import headline
 from tilewright.ir.stmt import Allocate, Compute, Dim, Kernel, Operand, Result, Stmt, View
 from tilewright.ir.visit import substitute, variables
 from tilewright.schedule.queries.identity import ASSOCIATIVE
@@ -23,6 +21,7 @@ from tilewright.schedule.queries.place import (
     names_in,
     size_of,
 )
+from tilewright.schedule.queries.refusal import refusal
 from tilewright.schedule.records.asks import a_compute, asks, new_name, positive
 from tilewright.schedule.records.transform import give, transform
 from tilewright.schedule.reductions.carry import previous
@@ -66,23 +65,23 @@ def divide_scan(kernel: Kernel, compute: str, dim: str, parts: int, name: str = 
     part comes to, and ``start``, a scan, what each begins with.
     """
     names = names_in(kernel)
-    for stmt, _ in computes_named(kernel, compute, "divide_scan", any_kind=True):
+    for stmt, _ in computes_named(kernel, compute, any_kind=True):
         if step_of(stmt, dim) is None:
-            raise ScheduleError(
-                f"divide_scan: what '{compute}' hands on along '{dim}' cannot be grouped",
-                where=headline(stmt),
+            raise refusal(
+                f"what '{compute}' hands on along '{dim}' cannot be grouped",
+                stmt,
+                "choose a running sum, product, maximum or minimum",
                 why="it has to be the result of the point before, where 0 < "
                 f"{dim}, added to (or multiplied by, or the larger or smaller one of it and) "
                 "something else",
-                cure="choose a running sum, product, maximum or minimum",
             )
-        size = size_of(dim_of(stmt, dim, "divide_scan"))
+        size = size_of(dim_of(stmt, dim))
         if size < 2 * parts:
-            raise ScheduleError(
-                f"divide_scan: '{dim}' has no {parts} parts",
-                where=headline(stmt),
+            raise refusal(
+                f"'{dim}' has no {parts} parts",
+                stmt,
+                "choose fewer parts",
                 why=f"it has {size} points, and a part has 2 or more",
-                cure="choose fewer parts",
             )
 
     def made(stmt: Compute, place: Place) -> tuple[Stmt, ...]:
@@ -109,7 +108,7 @@ def step_of(compute: Compute, dim: str) -> Step | None:
     if before is None or before.view.buffer.dtype is not compute.outputs[0].buffer.dtype:
         return None
     facts = Place().facts_with(compute.dims)
-    later = simplify(const(0) < dim_of(compute, dim, "divide_scan").var, facts)
+    later = simplify(const(0) < dim_of(compute, dim).var, facts)
     (value,) = compute.results[0].values
     if not isinstance(value, Binary) or value.op not in ASSOCIATIVE:
         return None
@@ -139,7 +138,7 @@ class _Division:
 
     def of(self, compute: Compute) -> tuple[Stmt, ...]:
         """What stands in the place of ``compute``."""
-        dim, step = dim_of(compute, self.dim, "divide_scan"), step_of(compute, self.dim)
+        dim, step = dim_of(compute, self.dim), step_of(compute, self.dim)
         assert step is not None
         size = size_of(dim) // self.parts
         rest = size_of(dim) - size * self.parts

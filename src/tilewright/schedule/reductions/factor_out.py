@@ -9,11 +9,9 @@ from math import prod
 from operator import add, mul
 
 from tilewright.dtypes import DType
-from tilewright.errors import ScheduleError
 from tilewright.ir.buffer import Buffer, buffer
 from tilewright.ir.computes import index_variables
 from tilewright.ir.expr import Binary, Const, Expr, Unary, Var, const, var
-from tilewright.ir.printer import headline
 from tilewright.ir.stmt import Allocate, Block, Compute, Dim, Kernel, Operand, Stmt, View
 from tilewright.ir.uses import view_variables
 from tilewright.ir.visit import block, reads_memory, variables
@@ -27,6 +25,7 @@ from tilewright.schedule.queries.place import (
     size_of,
     taken_names,
 )
+from tilewright.schedule.queries.refusal import refusal
 from tilewright.schedule.records.asks import a_plain_compute, asks
 from tilewright.schedule.records.transform import give, transform
 
@@ -57,9 +56,9 @@ def factor_out(kernel: Kernel, compute: str, dims: Sequence[str]) -> Kernel:
     order of a sum, floats are rounded otherwise than before; where a factor is infinite, what was
     so may be NaN.
     """
-    root, _ = computes_named(kernel, compute, "factor_out")[0]
+    root, _ = computes_named(kernel, compute)[0]
     factoring = _Factoring(root, tuple(dims), *names_in(kernel), frozenset(taken_names(kernel)))
-    factoring.check(len(computes_named(kernel, compute, "factor_out")))
+    factoring.check(len(computes_named(kernel, compute)))
 
     def change(stmt: Stmt, _place: Place) -> Stmt | None:
         if stmt is root:
@@ -95,52 +94,55 @@ class _Factoring:
     computes: set[str]
     taken: frozenset[str]
 
-    def _refusal(self, what: str, why: str, cure: str) -> ScheduleError:
-        where = headline(self.compute)
-        return ScheduleError(f"factor_out: {what}", where=where, why=why, cure=cure)
-
     def check(self, number: int) -> None:
         """Refuses what is no sum over ``inner``."""
         compute = self.compute
         if number > 1:
-            raise self._refusal(
+            raise refusal(
                 f"there are {number} computes called '{compute.name}'",
-                "each would have sums of its own, by the same names",
+                self.compute,
                 "factor out before what partitions the kernel",
+                why="each would have sums of its own, by the same names",
             )
         if compute.combiner != "add" or compute.instruction or compute.completion is not None:
-            raise self._refusal(
+            raise refusal(
                 f"'{compute.name}' does not add up, or an instruction carries it out",
-                "only of a sum may factors be taken",
+                self.compute,
                 "choose a compute with `add=`, before it is tensorized",
+                why="only of a sum may factors be taken",
             )
         if compute.out.mask is not None or reads_memory(compute.body):
-            raise self._refusal(
+            raise refusal(
                 f"'{compute.name}' stores under a mask, or loads in its value",
-                "the sums have neither",
+                self.compute,
                 "factor out before padding, and name what is loaded as operands",
+                why="the sums have neither",
             )
         if not self.inner:
-            raise self._refusal("no dims are named", "nothing would be summed first", "name some")
+            raise refusal(
+                "no dims are named", self.compute, "name some", why="nothing would be summed first"
+            )
         kept = index_variables(compute.out)
         for name in self.inner:
-            dim = dim_of(compute, name, "factor_out")
+            dim = dim_of(compute, name)
             if dim.var in kept:
-                raise self._refusal(
+                raise refusal(
                     f"'{name}' is not reduced",
-                    "each of its points has a result of its own",
+                    self.compute,
                     "name reduced dims",
+                    why="each of its points has a result of its own",
                 )
         if any(not isinstance(dim.extent, Const) for dim in compute.dims):
-            raise self._refusal(
+            raise refusal(
                 "the extents are not constant",
-                "the sums are buffers, as long as their dims",
+                self.compute,
                 "factor out before tiling",
+                why="the sums are buffers, as long as their dims",
             )
 
     @cached_property
     def _dims(self) -> tuple[Dim, ...]:
-        return tuple(dim_of(self.compute, name, "factor_out") for name in self.inner)
+        return tuple(dim_of(self.compute, name) for name in self.inner)
 
     @cached_property
     def _varying(self) -> frozenset[Var]:

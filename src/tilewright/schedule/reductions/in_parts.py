@@ -10,7 +10,6 @@ from tilewright.errors import ScheduleError
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.computes import index_variables
 from tilewright.ir.expr import Const, Expr, Var, const
-from tilewright.ir.printer import headline
 from tilewright.ir.stmt import Allocate, Block, Compute, Dim, Kernel, Stmt
 from tilewright.ir.visit import block, substitute
 from tilewright.schedule.queries.flow import Item, item_of
@@ -22,6 +21,7 @@ from tilewright.schedule.queries.place import (
     taken_names,
     views_of,
 )
+from tilewright.schedule.queries.refusal import refusal
 from tilewright.schedule.queries.shared_dims import same_dims
 from tilewright.schedule.records.asks import a_plain_compute, asks, positive
 from tilewright.schedule.records.transform import transform
@@ -60,7 +60,7 @@ def in_parts(kernel: Kernel, compute: str, dim: str, size: int) -> Kernel:
     all sums are proportional to, are skipped. What the block allocates for the loop alone is as
     long as a part. The loop is ``loop`` among the results. Sums are rounded in another order.
     """
-    computes_named(kernel, compute, "in_parts")
+    computes_named(kernel, compute)
 
     def change(stmt: Block, place: Place) -> tuple[Stmt, Sequence[str]]:
         parts = _InParts(kernel, stmt, place, compute, dim)
@@ -78,14 +78,14 @@ class _InParts:
         self.parts = [item_of(part).simple or part for part in stmt.body]
         self.computes = [part for part in self.parts if isinstance(part, Compute)]
         self.first = next(member for member in self.computes if member.name == compute)
-        self.dim = dim_of(self.first, dim, "in_parts")
+        self.dim = dim_of(self.first, dim)
 
     def _refusal(self, stmt: Stmt, why: str) -> ScheduleError:
-        return ScheduleError(
-            f"in_parts: '{self.first.name}' has no parts of '{self.dim.var.name}' with others",
-            where=headline(stmt),
+        return refusal(
+            f"'{self.first.name}' has no parts of '{self.dim.var.name}' with others",
+            stmt,
+            "choose another dim",
             why=why,
-            cure="choose another dim",
         )
 
     @cached_property

@@ -22,7 +22,6 @@ from tilewright.ir.expr import (
     binary,
     const,
 )
-from tilewright.ir.printer import headline
 from tilewright.ir.stmt import Allocate, Block, Compute, Dim, Kernel, Stmt
 from tilewright.ir.visit import block, replace_buffer, variables
 from tilewright.schedule.queries.flow import item_of
@@ -33,6 +32,7 @@ from tilewright.schedule.queries.place import (
     names_in,
     taken_names,
 )
+from tilewright.schedule.queries.refusal import refusal
 from tilewright.schedule.queries.shared_dims import same_dims
 from tilewright.schedule.records.asks import a_plain_compute, asks, positive
 from tilewright.schedule.records.transform import transform
@@ -80,7 +80,7 @@ def online(kernel: Kernel, peak: str, size: int) -> Kernel:
     everything (-inf, by comparisons of places) are skipped. The loop over parts is ``loop`` among
     the results. Sums are rounded in another order.
     """
-    computes_named(kernel, peak, "online")
+    computes_named(kernel, peak)
 
     def change(stmt: Block, place: Place) -> tuple[Stmt, Sequence[str]]:
         parts = _Online(kernel, stmt, place, peak, size)
@@ -107,11 +107,11 @@ class _Online:
         self.same = same_dims(self.computes)
 
     def _refusal(self, stmt: Stmt, why: str) -> ScheduleError:
-        return ScheduleError(
-            f"online: '{self.peak.name}' cannot run along with what depends on it",
-            where=headline(stmt),
+        return refusal(
+            f"'{self.peak.name}' cannot run along with what depends on it",
+            stmt,
+            "reduce all of it first",
             why=why,
-            cure="reduce all of it first",
         )
 
     def _like(self, compute: Compute, dim: Dim) -> Dim | None:

@@ -6,54 +6,58 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tilewright.errors import ScheduleError
 from tilewright.facts.scope import Facts
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.computes import addressing, mentioned
 from tilewright.ir.expr import Const, Expr, Var, all_of, as_expr, const, var
-from tilewright.ir.printer import headline, to_text
+from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Allocate, Combiner, Compute, Dim, If, Operand, Result, Stmt, View
 from tilewright.ir.visit import map_exprs, substitute
 from tilewright.schedule.queries.identity import ASSOCIATIVE, identities
 from tilewright.schedule.queries.place import dim_of, fresh
+from tilewright.schedule.queries.refusal import refusal
 
 
 def check_reduced(compute: Compute, dim: str) -> None:
     """Refuses where ``dim`` of ``compute`` cannot be reduced in parts."""
-    reduced = dim_of(compute, dim, "rfactor")
-
-    def refusal(what: str, why: str, cure: str) -> ScheduleError:
-        return ScheduleError(f"rfactor: {what}", where=headline(compute), why=why, cure=cure)
+    reduced = dim_of(compute, dim)
 
     for result in compute.results:
         if result.combiner not in ASSOCIATIVE and not isinstance(result.combiner, Combiner):
             raise refusal(
                 f"'{compute.name}' does not accumulate",
-                "its elements would not combine",
+                compute,
                 "choose a compute with a combiner",
+                why="its elements would not combine",
             )
     for view in compute.outputs:
         if reduced.var in mentioned(compute, view):
             raise refusal(
                 f"'{dim}' is not reduced",
-                f"the output is {to_text(view)}",
+                compute,
                 "run it in lanes when the compute is lowered",
+                why=f"the output is {to_text(view)}",
             )
         if view.mask is not None:
             raise refusal(
-                "the output is masked", "parts would pile up", "reduce in parts before padding"
+                "the output is masked",
+                compute,
+                "reduce in parts before padding",
+                why="parts would pile up",
             )
     if compute.is_ordered or addressing(compute):
         raise refusal(
             "the compute has ordered dims, or places that are loaded",
-            "partial results would be combined in another order, or somewhere else",
+            compute,
             "choose a compute whose places its dims say, in any order",
+            why="partial results would be combined in another order, or somewhere else",
         )
     if not all(isinstance(kept_dim.extent, Const) for kept_dim in kept_dims(compute)):
         raise refusal(
             "the extents are not constant",
-            "the partial results are held in registers",
+            compute,
             "reduce in parts before tiling, or partition first",
+            why="the partial results are held in registers",
         )
 
 

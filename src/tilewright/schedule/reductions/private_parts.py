@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.dtypes import f32, s32
-from tilewright.errors import ScheduleError
 from tilewright.ir.buffer import Space, buffer
 from tilewright.ir.expr import Const, Var, const
 from tilewright.ir.functions import atomic_operator
-from tilewright.ir.printer import headline, to_text
+from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Allocate, Block, Compute, Dim, Kernel, Result, Stmt, View
 from tilewright.ir.uses import buffers_in
 from tilewright.ir.visit import block, replace_buffer
@@ -24,6 +23,7 @@ from tilewright.schedule.queries.place import (
     rewrite_kernel,
     taken_names,
 )
+from tilewright.schedule.queries.refusal import refusal
 from tilewright.schedule.queries.storage import ordered_layout
 from tilewright.schedule.records.transform import give
 from tilewright.schedule.reductions.partial_results import combined, part_of
@@ -42,10 +42,10 @@ def in_private_parts(
     atomic: bool,
 ) -> Kernel:
     """``kernel`` with ``compute`` in parts, the variable and how many of them ``number`` says."""
-    root, _ = computes_named(kernel, compute, "rfactor")[0]
+    root, _ = computes_named(kernel, compute)[0]
     counter = Dim(number[0], const(number[1]))
     value = fresh("part", taken_names(kernel))
-    parts = _Parts(root, dim_of(root, dim, "rfactor"), counter, tuple(storage), value)
+    parts = _Parts(root, dim_of(root, dim), counter, tuple(storage), value)
     parts.check(atomic)
 
     def change(stmt: Stmt, _place: Place) -> Stmt | None:
@@ -64,9 +64,6 @@ class _Parts:
     storage: tuple[str, ...]
     value: str
 
-    def _refusal(self, what: str, why: str, cure: str) -> ScheduleError:
-        return ScheduleError(f"rfactor: {what}", where=headline(self.compute), why=why, cure=cure)
-
     @property
     def parts(self) -> int:
         """How many there are."""
@@ -77,23 +74,26 @@ class _Parts:
         """Refuses unequal parts, and what devices do not add in any order."""
         extent = self.dim.extent
         if not isinstance(extent, Const) or int(extent.value) % self.parts:
-            raise self._refusal(
+            raise refusal(
                 f"'{self.dim.var.name}' has no {self.parts} equal parts",
-                f"its extent is {extent!r}",
+                self.compute,
                 "pad it to a multiple first",
+                why=f"its extent is {extent!r}",
             )
         dtype = self.compute.out.buffer.dtype
         if atomic and atomic_operator(_ADD) != self.compute.combiner:
-            raise self._refusal(
+            raise refusal(
                 f"parts combined by {self.compute.combiner} cannot come in any order",
-                f"the atomic update that devices have is {_ADD}",
+                self.compute,
                 "leave atomic out",
+                why=f"the atomic update that devices have is {_ADD}",
             )
         if atomic and dtype not in _ATOMIC:
-            raise self._refusal(
+            raise refusal(
                 f"parts of {dtype} cannot come in any order",
-                f"devices add {' and '.join(t.name for t in _ATOMIC)} atomically",
+                self.compute,
                 "leave atomic out, or accumulate in one of these",
+                why=f"devices add {' and '.join(t.name for t in _ATOMIC)} atomically",
             )
 
     def on_block(self, stmt: Block, atomic: bool) -> Stmt:
@@ -107,10 +107,11 @@ class _Parts:
             if not (isinstance(s, Allocate) and s.buffer is old)
         ]
         if any(old in buffers_in(s) for s in before):
-            raise self._refusal(
+            raise refusal(
                 f"'{old.name}' is used before it is initialized",
-                "it moves after the parts",
+                self.compute,
                 "reduce the naive kernel in parts",
+                why="it moves after the parts",
             )
         after = stmt.body[position + 1 :]
         if not atomic:
@@ -130,16 +131,18 @@ class _Parts:
             or init.operands
             or not any(isinstance(s, Allocate) and s.buffer is old for s in before)
         ):
-            raise self._refusal(
+            raise refusal(
                 "what initializes its result does not stand before it",
-                "each part has to be initialized",
+                self.compute,
                 "reduce in parts before tiling",
+                why="each part has to be initialized",
             )
         if not is_identity(init.body, self.compute.combiner):
-            raise self._refusal(
+            raise refusal(
                 f"its result begins with {to_text(init.body)}",
-                f"each part would begin with that, and {self.compute.combiner} it to the result",
+                self.compute,
                 "begin with what changes nothing, and combine the rest afterwards",
+                f"each part would begin with that, and {self.compute.combiner} it to the result",
             )
         return init
 

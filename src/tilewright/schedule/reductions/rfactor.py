@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tilewright.errors import ScheduleError
 from tilewright.facts.scope import Facts
 from tilewright.ir.buffer import Buffer, Space, as_size, buffer
 from tilewright.ir.expr import Const, Expr, Var, all_of, conjuncts, const, maximum, minimum, var
-from tilewright.ir.printer import headline
 from tilewright.ir.stmt import Compute, Dim, If, Kernel, Stmt, View
 from tilewright.ir.visit import block, map_exprs, map_views, substitute, walk_stmts
 from tilewright.schedule.dims.pad import within
@@ -22,6 +20,7 @@ from tilewright.schedule.queries.place import (
     size_of,
     taken_names,
 )
+from tilewright.schedule.queries.refusal import refusal
 from tilewright.schedule.records.asks import a_compute, asks, new_name, positive
 from tilewright.schedule.records.transform import give, transform
 from tilewright.schedule.reductions.partial_results import (
@@ -136,7 +135,7 @@ def rfactor(
 
     Their order is then another in each run, and so is what rounding makes of a sum of floats.
     """
-    for stmt, _ in computes_named(kernel, compute, "rfactor", any_kind=not private):
+    for stmt, _ in computes_named(kernel, compute, any_kind=not private):
         check_reduced(stmt, dim)
         if lanes is None:
             _check_size(stmt, dim, parts, multiple)
@@ -170,13 +169,13 @@ def _numbered(times: int) -> str:
 
 def _check_size(compute: Compute, dim: str, parts: int, multiple: int) -> None:
     """Refuses more parts than there are points for."""
-    extent = dim_of(compute, dim, "rfactor").extent
+    extent = dim_of(compute, dim).extent
     if isinstance(extent, Const) and int(extent.value) < parts * multiple:
-        raise ScheduleError(
-            f"rfactor: '{dim}' has no {parts} parts",
-            where=headline(compute),
+        raise refusal(
+            f"'{dim}' has no {parts} parts",
+            compute,
+            "choose fewer parts",
             why=f"it has {extent.value} points, and a part has {multiple} or more",
-            cure="choose fewer parts",
         )
 
 
@@ -205,7 +204,7 @@ class _Neighbours:
 
     def of(self, compute: Compute, facts: Facts) -> tuple[Stmt, ...]:
         """What stands in the place of ``compute``."""
-        dim, kept = dim_of(compute, self.dim, "rfactor"), kept_dims(compute)
+        dim, kept = dim_of(compute, self.dim), kept_dims(compute)
         parts: Expr = const(self.parts)
         if not isinstance(dim.extent, Const):
             # In simplest form at once, as extents are: buffers are as long as dims to the letter.
@@ -265,7 +264,7 @@ class _Lanes:
 
     def _portions(self, compute: Compute, into: Sequence[View], facts: Facts) -> list[Stmt]:
         """Whole rounds of all vectors, then the vectors that are left, then the elements."""
-        dim = dim_of(compute, self.dim, "rfactor")
+        dim = dim_of(compute, self.dim)
         others = tuple(d for d in compute.dims if d is not dim)
         part, lane, size = self.part, self.lane, dim.extent
         lanes = size_of(lane)

@@ -16,10 +16,9 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import gcd
 
-from tilewright.errors import ScheduleError
 from tilewright.ir.buffer import Buffer, Layout, LayoutBlock
 from tilewright.ir.expr import Const, Expr, Var, const, maximum, minimum, var
-from tilewright.ir.printer import headline, to_text
+from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import (
     Allocate,
     Compute,
@@ -46,6 +45,7 @@ from tilewright.schedule.queries.place import (
     sequence,
     taken_names,
 )
+from tilewright.schedule.queries.refusal import refusal
 from tilewright.schedule.records.asks import a_loop_of_plain_computes, asks, positive
 from tilewright.schedule.records.transform import give, transform
 
@@ -100,7 +100,7 @@ def stream_k(
     work-items lie side by side, ``vector`` elements of each at a time. Among the results of the
     step, ``store`` keeps what a share has of a tile, and ``combine`` adds that up.
     """
-    result = loops_named(kernel, loop, "stream_k", any_kind=False)
+    result = loops_named(kernel, loop, any_kind=False)
     taken = taken_names(kernel) | names_in(kernel)[0]
     stmts: list[Stmt] = []
 
@@ -114,17 +114,13 @@ def stream_k(
 
     body = rewrite_placed(kernel.body, Place(), change)
     if not stmts or len(result) > 1:
-        raise _refusal(
+        raise refusal(
             f"{len(result)} loops '{loop}' stand in {len(stmts)} nests of workgroups",
             result[0][0],
-            "the iterations of one loop, in all tiles of a grid, are shared",
             "distribute tiles over workgroups first, and name a loop inside",
+            why="the iterations of one loop, in all tiles of a grid, are shared",
         )
     return replace(kernel, body=body)
-
-
-def _refusal(what: str, where: Stmt, why: str, cure: str) -> ScheduleError:
-    return ScheduleError(f"stream_k: {what}", where=headline(where), why=why, cure=cure)
 
 
 @dataclass(frozen=True)
@@ -160,11 +156,11 @@ def _nest(outermost: For, loop: str, taken: frozenset[str]) -> _Nest:
         # One loop keeps its name: the tile's number is what others call so.
         merged = merged_loop(outermost, names, tile.name) if len(names) > 1 else outermost
         if not isinstance(merged.extent, Const):
-            raise _refusal(
+            raise refusal(
                 "how many tiles there are is not constant",
                 outermost,
-                "the shares are computed from it",
                 "choose grid loops of constant extent",
+                why="the shares are computed from it",
             )
         tile, tiles, inner = merged.var, int(merged.extent.value), merged.body
     *lets, inner = sequence(inner)
@@ -175,20 +171,20 @@ def _nest(outermost: For, loop: str, taken: frozenset[str]) -> _Nest:
     body = sequence(inner)
     at = [i for i, s in enumerate(body) if isinstance(s, For) and s.var.name == loop]
     if len(at) != 1 or not all(isinstance(stmt, Let) for stmt in lets):
-        raise _refusal(
+        raise refusal(
             f"'{loop}' does not stand directly in loops over tiles and their work-items",
             outermost,
-            "its iterations are divided, and the rest is done for each tile",
             "stream before operands are shared, and name the outermost loop of the reduction",
+            why="its iterations are divided, and the rest is done for each tile",
         )
     steps = body[at[0]]
     assert isinstance(steps, For)
     if steps.kind is not LoopKind.SERIAL or not isinstance(steps.extent, Const):
-        raise _refusal(
+        raise refusal(
             "its iterations do not run in order, or how many there are is not constant",
             steps,
-            "the shares are runs of them",
             "choose a serial loop of constant extent",
+            why="the shares are runs of them",
         )
     before, after = body[: at[0]], body[at[0] + 1 :]
     return _Nest(tile, tiles, tuple(lets), tuple(items), before, steps, after, taken)
@@ -202,11 +198,11 @@ class _Streaming:
         self.name = name
         total = nest.tiles * nest.steps
         if not total:
-            raise _refusal(
+            raise refusal(
                 "workgroups share no iterations",
                 nest.loop,
-                "each has some",
                 "choose a loop that runs",
+                why="each has some",
             )
         # Of a share of one iteration the loop would be gone, at which operands are shared.
         self.workgroups = max(1, min(workgroups, total // 2))
@@ -331,20 +327,20 @@ def _accumulating(nest: _Nest) -> Compute:
     written = {access.view.buffer for access in touched if access.writes}
     read = {access.view.buffer for access in touched if not access.writes}
     if len(written) != 1 or not written <= _declared(nest) or written & read:
-        raise _refusal(
+        raise refusal(
             "its iterations do more than accumulate in one buffer, which stands before the loop",
             nest.loop,
-            "what the shares of a tile accumulate is added up afterwards",
             "name the loop of one reduction into a buffer of its own",
+            why="what the shares of a tile accumulate is added up afterwards",
         )
     compute = sums[0]
     combiners = {s.combiner if isinstance(s, Compute) else None for s in sums}
     if not isinstance(compute, Compute) or None in combiners or len(combiners) > 1:
-        raise _refusal(
+        raise refusal(
             f"not all that writes '{written.pop().name}' there combines in one way",
             nest.loop,
-            "parts of a tile are combined as its iterations are",
             "stream before computes are lowered to loops",
+            why="parts of a tile are combined as its iterations are",
         )
     return compute
 
@@ -354,27 +350,27 @@ def _initializer(nest: _Nest, compute: Compute) -> Compute:
     acc = compute.out.buffer
     others = set[Buffer]().union(*map(buffers_written, nest.before)) - _declared(nest)
     if others:
-        raise _refusal(
+        raise refusal(
             f"'{min(b.name for b in others)}' is written before it",
             nest.loop,
-            "that would be done again for each part of a tile",
             "stream a nest that writes results behind the loop",
+            why="that would be done again for each part of a tile",
         )
     writers = [s for s in nest.before if acc in buffers_written(s)]
     init = writers[0] if len(writers) == 1 else None
     if not isinstance(init, Compute) or init.operands or init.combiner:
-        raise _refusal(
+        raise refusal(
             f"what initializes '{acc.name}' is not one compute before it",
             nest.loop,
-            "each part of a tile is initialized, and kept where that is",
             "stream before computes are lowered to loops",
+            why="each part of a tile is initialized, and kept where that is",
         )
     if not is_identity(init.body, compute.combiner):
-        raise _refusal(
+        raise refusal(
             f"'{acc.name}' begins with {to_text(init.body)}",
             init,
-            f"each part would begin with that, and {compute.combiner} it to the result",
             "begin with what changes nothing, and combine the rest afterwards",
+            why=f"each part would begin with that, and {compute.combiner} it to the result",
         )
     return init
 

@@ -21,6 +21,7 @@ from tilewright.schedule.queries.place import (
     sequence,
     walk_placed,
 )
+from tilewright.schedule.queries.refusal import refusal
 from tilewright.schedule.queries.storage import BlockList, blocked_layout
 from tilewright.schedule.records.transform import give
 
@@ -31,7 +32,7 @@ def accumulated(
     """``kernel`` with what ``compute`` adds in the loop ``at`` (or each time, where that is its own
     name) in a buffer, copied in and out. Where it is ``whole``, all of it begins with a value."""
     if at != compute:
-        loops_named(kernel, at, "stage_result")
+        loops_named(kernel, at)
     names = {p.name for p in kernel.arrays}
     names |= {s.buffer.name for s in walk_stmts(kernel.body) if isinstance(s, Allocate)}
     is_there = False
@@ -64,21 +65,16 @@ def accumulated(
 
     body = rewrite_placed(kernel.body, Place(), change)
     if not is_there:
-        raise ScheduleError(
-            f"stage_result: the loop '{at}' does not hold the compute '{compute}'",
-            where=f"kernel {kernel.name}",
-            cure="choose a loop around it",
+        raise refusal(
+            f"the loop '{at}' does not hold the compute '{compute}'",
+            kernel,
+            "choose a loop around it",
         )
     return replace(kernel, body=body)
 
 
 def _refusal(compute: Compute, why: str, cure: str) -> ScheduleError:
-    return ScheduleError(
-        f"stage_result: the result of '{compute.name}' cannot be staged",
-        where=headline(compute),
-        why=why,
-        cure=cure,
-    )
+    return refusal(f"the result of '{compute.name}' cannot be staged", compute, cure, why=why)
 
 
 def _on_body(
@@ -109,9 +105,7 @@ def _on_body(
     sizes = [here.facts.bounds(d.extent)[1] for d in dims]
     if any(size is None for size in sizes):
         raise _refusal(compute, "an extent has no greatest value", "tile it first")
-    shape, where = blocked_layout(
-        "stage_result", [d.var.name for d in dims], [s or 0 for s in sizes], layout
-    )
+    shape, where = blocked_layout([d.var.name for d in dims], [s or 0 for s in sizes], layout)
     tile = Buffer(fresh(f"{out.buffer.name}_tile", names), out.buffer.dtype, shape, where, space)
     local = View(tile, tuple(d.var for d in dims))
     value = var(fresh("value", {*place.names, *(d.var.name for d in dims)}), tile.dtype)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tilewright.errors import ScheduleError
 from tilewright.ir.stmt import Kernel
 from tilewright.machines.tile_unit import TileCopy
+from tilewright.schedule.queries.refusal import refusal
 
 
 @dataclass(frozen=True)
@@ -65,13 +65,13 @@ class Threads:
     lanes: int = 0
     across: bool = False
 
-    def check(self, kernel: Kernel, transform: str) -> None:
+    def check(self, kernel: Kernel) -> None:
         """Raises `ScheduleError` for numbers by which nothing is copied."""
         if self.vector < 1 or self.lanes < 0:
-            raise ScheduleError(
-                f"{transform}: {self.vector} elements at a time, by {self.lanes} lanes",
-                where=f"kernel {kernel.name}",
-                cure="choose 1 element or more, and the lanes of a subgroup or 0",
+            raise refusal(
+                f"{self.vector} elements at a time, by {self.lanes} lanes",
+                kernel,
+                "choose 1 element or more, and the lanes of a subgroup or 0",
             )
 
 

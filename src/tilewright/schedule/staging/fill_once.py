@@ -21,6 +21,7 @@ from tilewright.schedule.queries.access import (
     readdress,
 )
 from tilewright.schedule.queries.place import Place, Step, fresh, names_in, rewrite_placed
+from tilewright.schedule.queries.refusal import refusal
 from tilewright.schedule.records.transform import give, transform
 
 
@@ -78,11 +79,10 @@ def fill_once(kernel: Kernel, buffer: str) -> Kernel:
         raise (
             refusals[0]
             if refusals
-            else ScheduleError(
-                f"fill_once: the kernel allocates no '{buffer}'",
-                where=f"kernel {kernel.name}",
-                cure="name one of "
-                + ", ".join(sorted(b.name for b in buffers_allocated(kernel.body))),
+            else refusal(
+                f"the kernel allocates no '{buffer}'",
+                kernel,
+                "name one of " + ", ".join(sorted(b.name for b in buffers_allocated(kernel.body))),
             )
         )
     return replace(kernel, body=block(*ahead, body))
@@ -112,11 +112,11 @@ class _Filled:
         self._check_bounds()
 
     def _refusal(self, why: str) -> ScheduleError:
-        return ScheduleError(
-            f"fill_once: '{self.old.name}' is not filled ahead",
-            where=headline(self.filling[0]) if self.filling else f"the buffer {self.old.name}",
+        return refusal(
+            f"'{self.old.name}' is not filled ahead",
+            headline(self.filling[0]) if self.filling else f"the buffer {self.old.name}",
+            "leave it where it is",
             why=why,
-            cure="leave it where it is",
         )
 
     def _kept(self) -> Iterator[For]:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilewright.errors import ScheduleError
 from tilewright.ir.buffer import Buffer, Space
 from tilewright.ir.expr import Const, var
-from tilewright.ir.printer import headline
 from tilewright.ir.stmt import Allocate, Compute, Kernel, Operand, Stmt, View
 from tilewright.ir.visit import block
 from tilewright.schedule.queries.place import (
@@ -17,6 +15,7 @@ from tilewright.schedule.queries.place import (
     rewrite_kernel,
     size_of,
 )
+from tilewright.schedule.queries.refusal import refusal
 from tilewright.schedule.queries.storage import ordered_layout
 from tilewright.schedule.records.transform import give
 
@@ -48,16 +47,16 @@ def finished(kernel: Kernel, compute: str, space: Space) -> Kernel:
 def _check(compute: Compute) -> None:
     """Refuses what is no plain store of tiles that are equally large."""
     if compute.instruction or compute.completion is not None:
-        raise ScheduleError(
-            f"stage_result: '{compute.name}' does more than write its result",
-            where=headline(compute),
+        raise refusal(
+            f"'{compute.name}' does more than write its result",
+            compute,
+            "name a compute without an instruction",
             why="a copy replaces what was there",
-            cure="name a compute without an instruction",
         )
     if not all(isinstance(dim.extent, Const) for dim in compute.dims):
-        raise ScheduleError(
-            f"stage_result: not all tiles of '{compute.name}' are equally large",
-            where=headline(compute),
+        raise refusal(
+            f"not all tiles of '{compute.name}' are equally large",
+            compute,
+            "pad the dims to whole tiles first",
             why="what is made has a shape",
-            cure="pad the dims to whole tiles first",
         )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from tilewright.errors import ScheduleError
 from tilewright.ir.buffer import Buffer, Space
 from tilewright.ir.printer import headline
 from tilewright.ir.stmt import Allocate, Kernel, Param, ScalarParam, Stmt, View
@@ -13,9 +12,11 @@ from tilewright.ir.uses import buffers_in
 from tilewright.ir.visit import block, direct_exprs, variables, walk_stmts
 from tilewright.schedule.queries.access import buffers_written, readdress
 from tilewright.schedule.queries.place import sequence
+from tilewright.schedule.queries.refusal import refusal, running
 from tilewright.simplify import simplify_kernel
 
 
+@running("hoist_pack")
 def hoist_pack(kernel: Kernel, buffer: str) -> tuple[Kernel, Kernel]:
     """Splits off what fills ``buffer``: a packing kernel, and one that takes the packed buffer.
 
@@ -44,11 +45,11 @@ def hoist_pack(kernel: Kernel, buffer: str) -> tuple[Kernel, Kernel]:
     rest = [s for s in statements if not s.writes & sources]
     for touching in rest:
         if source.buffer in touching.touches:
-            raise ScheduleError(
-                f"hoist_pack: '{source.name}' is still read without packing",
-                where=headline(touching.stmt),
+            raise refusal(
+                f"'{source.name}' is still read without packing",
+                touching.stmt,
+                "stage every operand that reads it first",
                 why="the kernel would need both",
-                cure="stage every operand that reads it first",
             )
     still = frozenset[Buffer]().union(*(touching.touches for touching in rest))
     taken = [old, *(b for b in buffers if b in sources and b in still and b is not old)]
@@ -131,21 +132,21 @@ def _check_numbers(kernel: Kernel, split: Stmt) -> None:
         used |= {v for direct_expr in direct_exprs(stmt) for v in variables(direct_expr)}
     names = [scalar.name for scalar in kernel.scalars if scalar.var in used]
     if names:
-        raise ScheduleError(
-            "hoist_pack: what is packed depends on " + ", ".join(names),
-            where=f"kernel {kernel.name}",
+        raise refusal(
+            "what is packed depends on " + ", ".join(names),
+            kernel,
+            "pack in the kernel, or write a number instead",
             why="a call passes that, and packing comes before",
-            cure="pack in the kernel, or write a number instead",
         )
 
 
 def _allocated(kernel: Kernel, body: tuple[Stmt, ...], name: str) -> Buffer:
     buffers = {s.buffer.name: s.buffer for s in body if isinstance(s, Allocate)}
     if name not in buffers:
-        raise ScheduleError(
-            f"hoist_pack: no buffer '{name}' is allocated at the top of the kernel",
-            where=f"kernel {kernel.name}",
-            cure="choose one of " + ", ".join(buffers) if buffers else "stage an operand first",
+        raise refusal(
+            f"no buffer '{name}' is allocated at the top of the kernel",
+            kernel,
+            "choose one of " + ", ".join(buffers) if buffers else "stage an operand first",
         )
     return buffers[name]
 
@@ -155,19 +156,18 @@ def _source(kernel: Kernel, buffer: Buffer, filling: list[Stmt]) -> Param:
     for stmt in filling:
         others = buffers_written(stmt) - {buffer}
         if others:
-            raise ScheduleError(
-                f"hoist_pack: what fills '{buffer.name}' also writes "
-                f"'{min(b.name for b in others)}'",
-                where=headline(stmt),
-                cure="reorder or split it first",
+            raise refusal(
+                f"what fills '{buffer.name}' also writes '{min(b.name for b in others)}'",
+                stmt,
+                "reorder or split it first",
             )
     read = {b for stmt in filling for b in buffers_in(stmt)} - {buffer}
     params = [p for p in kernel.arrays if p.buffer in read and p.access == "in"]
     if len(params) != 1 or len(read) != 1:
-        raise ScheduleError(
-            f"hoist_pack: '{buffer.name}' is not filled from one input",
-            where=headline(filling[0]) if filling else f"kernel {kernel.name}",
+        raise refusal(
+            f"'{buffer.name}' is not filled from one input",
+            headline(filling[0]) if filling else f"kernel {kernel.name}",
+            "hoist only what was staged from an input parameter",
             why="it is made from " + (", ".join(sorted(b.name for b in read)) or "nothing"),
-            cure="hoist only what was staged from an input parameter",
         )
     return params[0]

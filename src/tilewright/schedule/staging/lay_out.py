@@ -11,7 +11,6 @@ from tilewright.errors import ScheduleError
 from tilewright.ir.buffer import Buffer, Layout, Space
 from tilewright.ir.expr import Cast, Expr, Var, cast, const, var
 from tilewright.ir.load import Load, load
-from tilewright.ir.printer import headline
 from tilewright.ir.stmt import (
     Allocate,
     Block,
@@ -42,6 +41,7 @@ from tilewright.schedule.queries.place import (
     rewrite_placed,
     sequence,
 )
+from tilewright.schedule.queries.refusal import refusal
 from tilewright.schedule.queries.storage import blocked_layout, ordered_layout
 from tilewright.schedule.records.asks import a_compute, asks
 from tilewright.schedule.records.transform import give, transform
@@ -98,10 +98,8 @@ def lay_out(
     """
     allocated = {s.buffer.name: None for s in walk_stmts(kernel.body) if isinstance(s, Allocate)}
     if buffer not in allocated:
-        raise ScheduleError(
-            f"lay_out: the kernel allocates no '{buffer}'",
-            where=f"kernel {kernel.name}",
-            cure="name one of " + ", ".join(allocated),
+        raise refusal(
+            f"the kernel allocates no '{buffer}'", kernel, "name one of " + ", ".join(allocated)
         )
 
     def held(old: Buffer, touching: Iterable[Access]) -> Buffer:
@@ -147,7 +145,7 @@ def _form(buffer: Buffer) -> tuple[object, ...]:
 def _ordered(buffer: Buffer, layout: Sequence[tuple[int, int | None]]) -> Layout:
     names = [str(place) for place in range(buffer.rank)]
     blocks = [(str(dim), size) for dim, size in layout]
-    return blocked_layout("lay_out", names, buffer.shape, blocks)[1]
+    return blocked_layout(names, buffer.shape, blocks)[1]
 
 
 def _shrunk(buffer: Buffer, reached: Sequence[Access]) -> Buffer:
@@ -178,11 +176,11 @@ def _copied(kernel: Kernel, buffer: str, since: str) -> tuple[Stmt, str]:
         held = [s.buffer for s in parts[:at] if isinstance(s, Allocate)]
         old = next((other for other in held if other.name == buffer), None)
         if old is None:
-            raise ScheduleError(
-                f"lay_out: '{buffer}' is not allocated in the block of '{since}'",
-                where=headline(parts[at]),
+            raise refusal(
+                f"'{buffer}' is not allocated in the block of '{since}'",
+                parts[at],
+                "name a compute that stands beside the allocation, after it",
                 why="in a loop, the next iteration would go on with what was there before",
-                cure="name a compute that stands beside the allocation, after it",
             )
         new = replace(old, name=late)
         rest = replace_buffer(block(*parts[at:]), old, new)
@@ -209,10 +207,10 @@ def _copy(name: str, old: Buffer, new: Buffer, place: Place) -> Compute:
 def _converted(body: Stmt, old: Buffer, new: Buffer) -> Stmt:
     """``body`` where values of ``old`` are converted to the type of ``new``, and back."""
     if not is_exact(old.dtype, new.dtype):
-        raise ScheduleError(
-            f"lay_out: {new.dtype} does not hold all values of {old.dtype}",
-            where=f"the buffer {old.name}",
-            cure="choose a wider type",
+        raise refusal(
+            f"{new.dtype} does not hold all values of {old.dtype}",
+            f"the buffer {old.name}",
+            "choose a wider type",
         )
 
     def in_expr(expr: Expr) -> Expr:
@@ -291,9 +289,9 @@ def _in_compute(compute: Compute, old: Buffer, new: Buffer) -> Compute:
 
 
 def _fixed(old: Buffer, user: str) -> ScheduleError:
-    return ScheduleError(
-        f"lay_out: '{user}' takes '{old.name}' as {old.dtype}",
-        where=f"the buffer {old.name}",
+    return refusal(
+        f"'{user}' takes '{old.name}' as {old.dtype}",
+        f"the buffer {old.name}",
+        "keep its type",
         why="it combines there, or an instruction or a function gets it as it is",
-        cure="keep its type",
     )

@@ -6,12 +6,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
 
-from tilewright.errors import ScheduleError
 from tilewright.facts.affine import flattened
 from tilewright.facts.scope import Facts
 from tilewright.ir.computes import index_variables
 from tilewright.ir.expr import Const, const, minimum
-from tilewright.ir.printer import headline
 from tilewright.ir.stmt import Call, Compute, For, Kernel, LoopKind, Stmt, View, While
 from tilewright.ir.visit import (
     block,
@@ -24,6 +22,7 @@ from tilewright.ir.visit import (
     with_nested,
 )
 from tilewright.schedule.queries.place import Place, rewrite_loops, rewrite_placed
+from tilewright.schedule.queries.refusal import refusal
 from tilewright.schedule.records.asks import a_loop, asks, positive
 from tilewright.schedule.records.transform import transform
 from tilewright.simplify import simplify
@@ -76,10 +75,10 @@ def prefetch(
 
     changed = rewrite_loops(kernel, {loop}, change)
     if not asked:
-        raise ScheduleError(
-            f"prefetch: nothing in the loop '{loop}' loads from '{buffer}'",
-            where=f"kernel {kernel.name}",
-            cure="lower the computes first, and name a buffer that they read",
+        raise refusal(
+            f"nothing in the loop '{loop}' loads from '{buffer}'",
+            kernel,
+            "lower the computes first, and name a buffer that they read",
         )
     return changed
 
@@ -111,11 +110,11 @@ def _asking(
 def _check_in_front(view: View, place: Place, body: Stmt) -> None:
     """Refuses what is read where a name says that the body has yet to give a value."""
     for name in sorted({v.name for v in index_variables(view)} - place.names):
-        raise ScheduleError(
-            f"prefetch: '{name}' says where '{view.buffer.name}' is read",
-            where=headline(body),
+        raise refusal(
+            f"'{name}' says where '{view.buffer.name}' is read",
+            body,
+            "write its value instead of the name",
             why="in front, where it would be asked for, that has no value yet",
-            cure="write its value instead of the name",
         )
 
 

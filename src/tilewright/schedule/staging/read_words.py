@@ -7,10 +7,9 @@ from functools import cached_property, reduce
 from operator import or_
 
 from tilewright.dtypes import DType
-from tilewright.errors import ScheduleError
 from tilewright.ir.buffer import Buffer, buffer
 from tilewright.ir.expr import Const, Expr, as_expr, cast, const, var
-from tilewright.ir.printer import headline, to_text
+from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Allocate, Compute, Dim, Kernel, Operand, View
 from tilewright.ir.visit import block, substitute
 from tilewright.schedule.queries.access import buffers_written
@@ -21,6 +20,7 @@ from tilewright.schedule.queries.place import (
     rewrite_computes,
     taken_names,
 )
+from tilewright.schedule.queries.refusal import refusal
 from tilewright.schedule.records.asks import a_plain_compute, asks
 from tilewright.schedule.records.transform import transform
 
@@ -44,7 +44,7 @@ def read_words(kernel: Kernel, compute: str, operand: str, axis: int, dtype: DTy
     multiple of its bits; the array is a parameter that nothing writes, and is read without a mask.
     Where `stage` packs the words, `inline` of the compute that joins them makes them there.
     """
-    computes = [stmt for stmt, _ in computes_named(kernel, compute, "read_words")]
+    computes = [stmt for stmt, _ in computes_named(kernel, compute)]
     reading = _Reading(kernel, tuple(computes), operand, axis, dtype)
     reading.check()
     readers = rewrite_computes(kernel, {compute}, lambda stmt, _: reading.in_reader(stmt))
@@ -62,54 +62,56 @@ class _Reading:
     axis: int
     dtype: DType
 
-    def _refusal(self, what: str, why: str, cure: str) -> ScheduleError:
-        where = headline(self.readers[0])
-        return ScheduleError(f"read_words: {what}", where=where, why=why, cure=cure)
-
     def check(self) -> None:
         """Refuses what cannot be read so."""
         written = buffers_written(self.kernel.body)
         if self.parts in written or all(self.parts is not p.buffer for p in self.kernel.arrays):
-            raise self._refusal(
+            raise refusal(
                 f"'{self.parts.name}' is not a parameter that nothing writes",
-                "the words are made where the kernel begins",
+                self.readers[0],
                 "choose an operand that reads such a parameter",
+                why="the words are made where the kernel begins",
             )
         for stmt in self.readers:
             view = self._of(stmt).view
             if view.mask is not None or view.buffer is not self.parts or stmt.instruction:
-                raise self._refusal(
+                raise refusal(
                     f"'{self.operand}' is read under a mask, by an instruction, or of more arrays",
-                    "a word is read whole, and taken apart in the value",
+                    self.readers[0],
                     "read words before padding, and before it is tensorized",
+                    why="a word is read whole, and taken apart in the value",
                 )
         if not 0 <= self.axis < self.parts.rank:
-            raise self._refusal(
+            raise refusal(
                 f"'{self.parts.name}' has no axis {self.axis}",
-                "neighbours along an axis are one word",
+                self.readers[0],
                 f"choose one of 0 to {self.parts.rank - 1}",
+                why="neighbours along an axis are one word",
             )
         small, size = self.parts.dtype, as_expr(self.parts.sizes[self.axis])
         if {small.kind, self.dtype.kind} != {"uint"} or small.is_nibble or self.times < 2:
-            raise self._refusal(
+            raise refusal(
                 f"{self.dtype.name} has no parts of {small.name}",
-                "a word is the bits of its parts, one behind the other",
+                self.readers[0],
                 "choose unsigned types, a larger one for words",
+                why="a word is the bits of its parts, one behind the other",
             )
         if not isinstance(size, Const) or size.value % self.times:
-            raise self._refusal(
+            raise refusal(
                 f"a word would be {self.times} of {to_text(size)} elements",
-                "words are whole",
+                self.readers[0],
                 "choose another axis, or another type",
+                why="words are whole",
             )
 
     def _of(self, reader: Compute) -> Operand:
         by_name = {operand.var.name: operand for operand in reader.operands}
         if self.operand not in by_name:
-            raise self._refusal(
+            raise refusal(
                 f"there is no operand '{self.operand}'",
-                "operands are what is read",
+                self.readers[0],
                 "choose one of " + ", ".join(by_name),
+                why="operands are what is read",
             )
         return by_name[self.operand]
 

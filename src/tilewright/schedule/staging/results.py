@@ -6,9 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.dtypes import DType
-from tilewright.errors import ScheduleError
 from tilewright.ir.buffer import Buffer, Space, Swizzle
-from tilewright.ir.printer import headline
 from tilewright.ir.stmt import Call, Compute, Dim, Kernel, Stmt, Store
 from tilewright.ir.uses import buffers_in
 from tilewright.ir.visit import walk_stmts
@@ -20,12 +18,8 @@ from tilewright.schedule.queries.place import (
     rewrite_placed,
     size_of,
 )
+from tilewright.schedule.queries.refusal import refusal
 from tilewright.schedule.queries.storage import BlockList, blocked_layout
-
-
-def refusal(what: str, where: Stmt, why: str | None, cure: str) -> ScheduleError:
-    """What `stage_result` says to what it cannot do ``where``."""
-    return ScheduleError(f"stage_result: {what}", where=headline(where), why=why, cure=cure)
 
 
 @dataclass(frozen=True)
@@ -66,9 +60,9 @@ class SharedResults:
         if body is kernel.body:
             raise refusal(
                 f"no {who} are around '{self.compute}'",
-                computes_named(kernel, self.compute, "stage_result")[0][0],
-                why,
+                computes_named(kernel, self.compute)[0][0],
                 cure,
+                why=why,
             )
         return replace(kernel, body=body)
 
@@ -80,7 +74,7 @@ class SharedResults:
         names, sizes = [d.var.name for d in dims], [size_of(d) for d in dims]
         padding = {name: size for name, size in self.row_padding.items() if name in names}
         blocks = self.layout or layout or ()
-        shape, where = blocked_layout("stage_result", names, sizes, blocks, padding, self.swizzle)
+        shape, where = blocked_layout(names, sizes, blocks, padding, self.swizzle)
         name = fresh(stem, self.buffers)
         self.buffers.add(name)
         return Buffer(name, dtype, shape, where, Space.WORKGROUP)

@@ -33,11 +33,12 @@ from tilewright.schedule.queries.place import (
     views_of,
     walk_placed,
 )
+from tilewright.schedule.queries.refusal import refusal
 from tilewright.schedule.queries.runs import is_aligned, run_start, steps, uniform
 from tilewright.schedule.queries.storage import BlockList
 from tilewright.schedule.records.transform import give
 from tilewright.schedule.staging.copiers import Threads
-from tilewright.schedule.staging.results import SharedResults, refusal, used_besides
+from tilewright.schedule.staging.results import SharedResults, used_besides
 from tilewright.schedule.staging.work_items import by_items, own_values, work_items
 
 
@@ -49,7 +50,7 @@ def stored_together(
     row_padding: Mapping[str, int],
 ) -> Kernel:
     """``kernel`` whose work-items do together, by way of shared memory, what ``compute`` stores."""
-    by.check(kernel, "stage_result")
+    by.check(kernel)
     shared = SharedResults.of(kernel, compute, layout, row_padding)
     return shared.made(
         kernel,
@@ -74,7 +75,7 @@ class _Storing:
             isinstance(stmt, For) and stmt.kind in THREADS and holds(stmt, self.shared.compute)
         ):
             return None
-        items, inside = work_items(stmt, place, "stage_result")
+        items, inside = work_items(stmt, place)
         self.made.clear()
         new: dict[Compute, Stmt] = {
             compute: self._staged(compute, here, items)
@@ -140,32 +141,32 @@ def _check(compute: Compute, held: Sequence[Operand], here: Place, items: Sequen
         raise refusal(
             f"'{compute.name}' reads nothing that its work-item holds",
             compute,
-            "there is nothing to stage",
             "name the compute that stores what work-items accumulate in memory of their own",
+            why="there is nothing to stage",
         )
     if not all(isinstance(dim.extent, Const) for dim in compute.dims):
         raise refusal(
             f"not all tiles of '{compute.name}' are equally large",
             compute,
-            "its dims become digits of a number",
             "pad the dims to whole tiles first",
+            why="its dims become digits of a number",
         )
-    lets = own_values(here, items, "stage_result")
+    lets = own_values(here, items)
     views = [v for v in views_of(compute) if v not in [o.view for o in held]]
     if (variables(compute.body) | set().union(*map(view_variables, views))) & lets:
         raise refusal(
             f"'{compute.name}' depends on a let of the work-item",
             compute,
-            "others that store for it have another value",
             "stage before the let is made",
+            why="others that store for it have another value",
         )
     mine = {operand.view.buffer for operand in held}
     if compute.out.buffer in mine | buffers_allocated(items[-1].body):
         raise refusal(
             f"'{compute.out.buffer.name}' is the work-item's own",
             compute,
-            "others cannot store there",
             "name the compute that stores to memory that all can reach",
+            why="others cannot store there",
         )
     others = used_besides(compute, items[-1].body)
     _check_touched(compute, mine, others, buffers_written(items[-1]))
@@ -184,8 +185,8 @@ def _check_touched(
             raise refusal(
                 f"'{buffer.name}' is also touched otherwise",
                 compute,
-                f"{to_text(view)} would be reached by another work-item than before",
                 "let the compute alone write its result, and read none of it but what it replaces",
+                why=f"{to_text(view)} would be reached by another work-item than before",
             )
 
 

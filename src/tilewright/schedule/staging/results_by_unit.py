@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tilewright.errors import ScheduleError
 from tilewright.ir.buffer import Swizzle
 from tilewright.ir.expr import Const, Expr, const, var
 from tilewright.ir.functions import Queue
@@ -32,10 +31,11 @@ from tilewright.schedule.queries.place import (
     sequence,
     walk_placed,
 )
+from tilewright.schedule.queries.refusal import refusal
 from tilewright.schedule.queries.storage import BlockList
 from tilewright.schedule.records.transform import give
 from tilewright.schedule.staging.copiers import CopyUnit
-from tilewright.schedule.staging.results import SharedResults, refusal, used_besides
+from tilewright.schedule.staging.results import SharedResults, used_besides
 from tilewright.schedule.staging.work_items import work_items
 
 
@@ -44,10 +44,10 @@ def stored_as_boxes(
 ) -> Kernel:
     """``kernel`` in which the unit stores, as boxes, what subgroups make by ``compute``."""
     if by.instruction is None:
-        raise ScheduleError(
-            "stage_result: the copy unit has no instruction",
-            where=f"kernel {kernel.name}",
-            cure="name the one that stores, as CopyUnit(instruction=...)",
+        raise refusal(
+            "the copy unit has no instruction",
+            kernel,
+            "name the one that stores, as CopyUnit(instruction=...)",
         )
     shared = SharedResults.of(kernel, compute, layout, swizzle=swizzle)
     return shared.made(
@@ -73,7 +73,7 @@ class _Storing:
         compute = self.shared.compute
         if not holds(stmt, compute):
             return None
-        items, inside = work_items(stmt, place, "stage_result")
+        items, inside = work_items(stmt, place)
         (member, here), *others = [
             (part, within)
             for part, within in walk_placed(items[-1].body, inside)
@@ -84,8 +84,8 @@ class _Storing:
             raise refusal(
                 f"'{compute}' stands here more than once",
                 member,
-                "its subgroups have one tile each",
                 "store before the compute is partitioned",
+                why="its subgroups have one tile each",
             )
         _check(member, here, items, inside)
         dims = [*(Dim(loop.var, loop.extent) for loop in items), *member.dims]
@@ -143,8 +143,8 @@ class _Storing:
             raise refusal(
                 f"'{self.shared.compute}' stores no box",
                 store,
-                reason,
                 "choose tiles that lie evenly in the tensor, or let work-items store",
+                why=reason,
             )
 
 
@@ -162,22 +162,22 @@ def _check(compute: Compute, here: Place, items: Sequence[For], inside: Place) -
         raise refusal(
             f"lanes run '{compute.name}', each for itself",
             compute,
-            "a subgroup has its part stored as one",
             "store tiles before work is divided among lanes",
+            why="a subgroup has its part stored as one",
         )
     if compute.combiner is not None or compute.instruction or compute.completion is not None:
         raise refusal(
             f"'{compute.name}' does more than write its result",
             compute,
-            "the unit replaces what was there",
             "name a compute without a combiner or an instruction",
+            why="the unit replaces what was there",
         )
     if not all(isinstance(dim.extent, Const) for dim in compute.dims):
         raise refusal(
             f"not all tiles of '{compute.name}' are equally large",
             compute,
-            "boxes have sizes that are known",
             "pad the dims to whole tiles first",
+            why="boxes have sizes that are known",
         )
     target = compute.out.buffer
     others = {operand.view.buffer for operand in compute.operands}
@@ -186,6 +186,6 @@ def _check(compute: Compute, here: Place, items: Sequence[For], inside: Place) -
         raise refusal(
             f"'{target.name}' is also touched otherwise",
             compute,
-            "nobody in the workgroup knows when the unit has written it",
             "let the compute alone write its result, and read none of it",
+            why="nobody in the workgroup knows when the unit has written it",
         )

@@ -7,10 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.dtypes import DType
-from tilewright.errors import ScheduleError
 from tilewright.ir.buffer import Buffer, Space, Swizzle
 from tilewright.ir.expr import Var, const
-from tilewright.ir.printer import headline, to_text
+from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import (
     Allocate,
     Call,
@@ -38,6 +37,7 @@ from tilewright.schedule.queries.place import (
     sequence,
     size_of,
 )
+from tilewright.schedule.queries.refusal import refusal
 from tilewright.schedule.queries.runs import even_start, is_aligned, run_start, steps
 from tilewright.schedule.queries.storage import BlockList
 from tilewright.schedule.records.asks import an_unordered_compute, asks
@@ -97,7 +97,7 @@ def stage(
     all work-items of a workgroup for all of them; `CopyUnit`, the machine for all of them.
     """
     if at is not None and at != compute:
-        loops_named(kernel, at, "stage")
+        loops_named(kernel, at)
     staging = Staging(
         kernel, compute, operand, shape, space, layout, row_padding or {}, swizzle, cast, name
     )
@@ -111,25 +111,25 @@ def stage(
 def _check(kernel: Kernel, by: Copier, staging: Staging, at: str | None) -> None:
     where = f"kernel {kernel.name}"
     if at is None or at == staging.compute:
-        raise ScheduleError(
-            "stage: no loop is named for what a workgroup stages",
-            where=where,
-            cure="say `at` which loop inside its work-items, or at which of them",
+        raise refusal(
+            "no loop is named for what a workgroup stages",
+            where,
+            "say `at` which loop inside its work-items, or at which of them",
         )
     if staging.space is not Space.WORKGROUP:
-        raise ScheduleError(
-            f"stage: a workgroup does not share {staging.space.value} memory",
-            where=where,
-            cure="leave `space` out, or `by`",
+        raise refusal(
+            f"a workgroup does not share {staging.space.value} memory",
+            where,
+            "leave `space` out, or `by`",
         )
     if isinstance(by, Threads):
-        by.check(kernel, "stage")
+        by.check(kernel)
     if isinstance(by, CopyUnit) and staging.dtype is not None:
-        raise ScheduleError(
-            f"stage: '{staging.operand}' is to become {staging.dtype.name} at the copy",
-            where=where,
+        raise refusal(
+            f"'{staging.operand}' is to become {staging.dtype.name} at the copy",
+            where,
+            "leave `cast` out, or let work-items copy",
             why="a unit copies elements as they are",
-            cure="leave `cast` out, or let work-items copy",
         )
 
 
@@ -161,10 +161,10 @@ def _by_each(kernel: Kernel, staging: Staging, at: str | None) -> Kernel:
 
     body = rewrite_placed(kernel.body, Place(), change)
     if body is kernel.body:
-        raise ScheduleError(
-            f"stage: the loop '{at}' does not hold the compute '{compute}'",
-            where=f"kernel {kernel.name}",
-            cure="choose a loop around it",
+        raise refusal(
+            f"the loop '{at}' does not hold the compute '{compute}'",
+            kernel,
+            "choose a loop around it",
         )
     return replace(kernel, body=body)
 
@@ -181,11 +181,10 @@ class _Shared:
         """The kernel with the copies. Raises `ScheduleError` where none could share them."""
         body = rewrite_placed(kernel.body, Place(), self.on_stmt)
         if body is kernel.body:
-            raise ScheduleError(
-                f"stage: no work-items are around the loop '{self.at}' with "
-                f"'{self.staging.compute}'",
-                where=f"kernel {kernel.name}",
-                cure="run loops around it as WORKGROUP, SUBGROUP or LANE first",
+            raise refusal(
+                f"no work-items are around the loop '{self.at}' with '{self.staging.compute}'",
+                kernel,
+                "run loops around it as WORKGROUP, SUBGROUP or LANE first",
             )
         return replace(kernel, body=body)
 
@@ -193,15 +192,15 @@ class _Shared:
         """The work-items' loops with the buffers that they share around them."""
         if not (isinstance(stmt, For) and stmt.kind in THREADS):
             return None
-        items, inside = work_items(stmt, place, "stage")
+        items, inside = work_items(stmt, place)
         if not self._holds(stmt):
             return None
         if any(loop.var.name == self.at for loop in items[:-1]):
-            raise ScheduleError(
-                f"stage: there are work-items inside the loop '{self.at}'",
-                where=headline(items[-1]),
+            raise refusal(
+                f"there are work-items inside the loop '{self.at}'",
+                items[-1],
+                f"stage at '{items[-1].var.name}', or at a loop inside",
                 why="all work-items make the copies together",
-                cure=f"stage at '{items[-1].var.name}', or at a loop inside",
             )
         buffers: list[Buffer] = []
 
@@ -226,7 +225,7 @@ class _Shared:
 
     def _on_body(self, body: Stmt, here: Place, items: list[For]) -> tuple[Stmt, Buffer]:
         """``body`` after the copy, with the barriers that this needs; and the copy's buffer."""
-        vars_ = own_values(here, items, "stage")
+        vars_ = own_values(here, items)
         _check_source(body, self.staging, vars_, items)
         buffer, pack, body = self.staging.split(body, here, items)
         self.staging.buffers.add(buffer.name)
@@ -291,18 +290,18 @@ def _check_source(body: Stmt, staging: Staging, vars_: set[Var], items: list[For
     for view in _sources(body, staging):
         used = view_variables(view)
         if view.buffer in buffers:
-            raise ScheduleError(
-                f"stage: '{view.buffer.name}' is written by work-items",
-                where=to_text(view),
+            raise refusal(
+                f"'{view.buffer.name}' is written by work-items",
+                to_text(view),
+                "stage what is only read",
                 why="others would copy it before",
-                cure="stage what is only read",
             )
         if used & vars_:
-            raise ScheduleError(
-                f"stage: the view of '{staging.operand}' depends on a let of the work-item",
-                where=to_text(view),
+            raise refusal(
+                f"the view of '{staging.operand}' depends on a let of the work-item",
+                to_text(view),
+                "stage before the let is made",
                 why="others that copy for it have another value",
-                cure="stage before the let is made",
             )
 
 

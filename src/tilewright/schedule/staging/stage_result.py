@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tilewright.errors import ScheduleError
 from tilewright.ir.buffer import Space, Swizzle
 from tilewright.ir.stmt import Kernel
 from tilewright.schedule.queries.place import computes_named
+from tilewright.schedule.queries.refusal import refusal
 from tilewright.schedule.queries.storage import BlockList
 from tilewright.schedule.records.asks import a_plain_compute, asks
 from tilewright.schedule.records.transform import transform
@@ -75,10 +75,10 @@ def stage_result(
         case None:
             _only(kernel, "by=None", row_padding=row_padding, swizzle=swizzle)
             if at is None:
-                raise ScheduleError(
-                    f"stage_result: no loop is named in which '{compute}' accumulates",
-                    where=f"kernel {kernel.name}",
-                    cure="say `at` which, or `by` whom the result is to be stored",
+                raise refusal(
+                    f"no loop is named in which '{compute}' accumulates",
+                    kernel,
+                    "say `at` which, or `by` whom the result is to be stored",
                 )
             if at == compute and not _accumulates(kernel, compute):
                 _only(kernel, "what does not accumulate", layout=layout or None, whole=whole)
@@ -94,15 +94,11 @@ def stage_result(
 
 
 def _accumulates(kernel: Kernel, compute: str) -> bool:
-    return any(c.combiner is not None for c, _ in computes_named(kernel, compute, "stage_result"))
+    return any(c.combiner is not None for c, _ in computes_named(kernel, compute))
 
 
 def _only(kernel: Kernel, way: str, **foreign: object) -> None:
     """Refuses options that this way to stage has no use for."""
     for name, value in foreign.items():
         if value is not None:
-            raise ScheduleError(
-                f"stage_result: {name} does not go with {way}",
-                where=f"kernel {kernel.name}",
-                cure=f"leave {name} out",
-            )
+            raise refusal(f"{name} does not go with {way}", kernel, f"leave {name} out")

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from tilewright.dtypes import DType
-from tilewright.errors import ScheduleError
 from tilewright.facts.affine import Affine, affine, difference
 from tilewright.ir.buffer import Buffer, Size, Space, Swizzle, as_size
 from tilewright.ir.expr import Cast, Const, Expr, Var, all_of, as_expr, cast, conjuncts, const, var
@@ -23,6 +22,7 @@ from tilewright.schedule.queries.place import (
     prepend,
     walk_placed,
 )
+from tilewright.schedule.queries.refusal import refusal
 from tilewright.schedule.queries.storage import BlockList, blocked_layout
 from tilewright.schedule.records.transform import give
 
@@ -81,11 +81,11 @@ class Staging:
             if isinstance(stmt, Compute) and stmt.name == self.compute
         ]
         if len(matching) != 1:
-            raise ScheduleError(
-                f"stage: '{self.compute}' stands {len(matching)} times in the part to stage for",
-                where="; ".join(headline(stmt) for stmt, _ in matching),
+            raise refusal(
+                f"'{self.compute}' stands {len(matching)} times in the part to stage for",
+                "; ".join(headline(stmt) for stmt, _ in matching),
+                "stage at a loop around one of them, or before partitioning",
                 why="each has its own footprint",
-                cure="stage at a loop around one of them, or before partitioning",
             )
         compute, here = matching[0]
         operand = self._operand(compute)
@@ -106,10 +106,10 @@ class Staging:
         for operand in compute.operands:
             if operand.var.name == self.operand:
                 return operand
-        raise ScheduleError(
-            f"stage: the compute '{compute.name}' has no operand '{self.operand}'",
-            where=headline(compute),
-            cure="choose one of " + ", ".join(o.var.name for o in compute.operands),
+        raise refusal(
+            f"the compute '{compute.name}' has no operand '{self.operand}'",
+            compute,
+            "choose one of " + ", ".join(o.var.name for o in compute.operands),
         )
 
     def _check(
@@ -119,27 +119,27 @@ class Staging:
         steps = here.steps[len(place.steps) :]
         inside = any(isinstance(s, Allocate) and s.buffer is source for s in steps)
         if inside or source in buffers_written(body):
-            raise ScheduleError(
-                f"stage: '{source.name}' is written where it would be copied",
-                where=headline(compute),
+            raise refusal(
+                f"'{source.name}' is written where it would be copied",
+                compute,
+                "stage at a loop further inside, behind the writing",
                 why="the copy would be older than what the compute has to read",
-                cure="stage at a loop further inside, behind the writing",
             )
         lets = {s.var for s in steps if isinstance(s, Let)}
         view = operand.view
         if view_variables(view) & lets:
-            raise ScheduleError(
-                f"stage: the view of '{self.operand}' depends on a let inside",
-                where=to_text(view),
+            raise refusal(
+                f"the view of '{self.operand}' depends on a let inside",
+                to_text(view),
+                "stage before trimming, or at a loop further inside",
                 why="its value is not known where the copy would stand",
-                cure="stage before trimming, or at a loop further inside",
             )
 
     def _pack(self, operand: Operand, copy: _Copy) -> tuple[Buffer, Compute]:
         old = operand.view.buffer
         stem = old.name if old.name.endswith("_packed") else f"{old.name}_packed"
         shape, layout = blocked_layout(
-            "stage", copy.names, copy.sizes, self.layout, self.row_padding, self.swizzle
+            copy.names, copy.sizes, self.layout, self.row_padding, self.swizzle
         )
         dtype = self.dtype or old.dtype
         buffer = Buffer(self.name or fresh(stem, self.buffers), dtype, shape, layout, self.space)
@@ -206,10 +206,10 @@ def _by_dims(
         if dim.extent is as_expr(size):
             continue
         if variables(dim.extent) & inner_vars - {d.var for d in used}:
-            raise ScheduleError(
-                f"stage: the extent of '{dim.var.name}' varies with other loops than the view",
-                where=headline(compute),
-                cure="stage at a loop further inside, or before tiling",
+            raise refusal(
+                f"the extent of '{dim.var.name}' varies with other loops than the view",
+                compute,
+                "stage at a loop further inside, or before tiling",
             )
         conditions.append(dim.var < dim.extent)
     mask = all_of((*conditions, *conjuncts(view.mask)))
@@ -223,10 +223,10 @@ def _by_dims(
 def _longest(compute: Compute, dim: Dim, here: Place) -> int:
     longest = here.facts.bounds(dim.extent)[1]
     if longest is None:
-        raise ScheduleError(
-            f"stage: '{dim.var.name}' has no greatest extent",
-            where=headline(compute),
-            cure="tile it, so that its extent is bounded",
+        raise refusal(
+            f"'{dim.var.name}' has no greatest extent",
+            compute,
+            "tile it, so that its extent is bounded",
         )
     return longest
 
@@ -289,11 +289,11 @@ def _side(
         return form, passed, 0
     least, greatest = facts.bounds(alone.to_expr())
     if hidden or least is None or greatest is None:
-        raise ScheduleError(
-            f"stage: what is read of dim {dim} of '{view.buffer.name}' is no box",
-            where=headline(compute),
+        raise refusal(
+            f"what is read of dim {dim} of '{view.buffer.name}' is no box",
+            compute,
+            'stage it with shape="dims"',
             why=f"its index {to_text(index)} is not linear in the loops inside, or not bounded",
-            cure='stage it with shape="dims"',
         )
     return form, greatest - least + 1, least
 

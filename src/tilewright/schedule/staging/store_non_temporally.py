@@ -6,14 +6,13 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import partial
 
-from tilewright.errors import ScheduleError
 from tilewright.facts.scope import Facts
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Expr, all_of, as_expr, const
-from tilewright.ir.printer import headline
 from tilewright.ir.stmt import If, Kernel, Stmt, Store
 from tilewright.ir.visit import block, direct_exprs, loads_in, rewrite_stmts, walk_stmts
 from tilewright.schedule.queries.place import sequence
+from tilewright.schedule.queries.refusal import refusal
 from tilewright.schedule.records.transform import transform
 
 
@@ -44,20 +43,20 @@ def store_non_temporally(kernel: Kernel, buffers: Sequence[str], beyond: int = 0
     names = [param.name for param in kernel.arrays]
     for name in buffers:
         if name not in names:
-            raise ScheduleError(
-                f"store_non_temporally: '{name}' is no array that a call passes",
-                where=f"kernel {kernel.name}",
+            raise refusal(
+                f"'{name}' is no array that a call passes",
+                kernel,
+                "choose one of " + ", ".join(names),
                 why="what is allocated inside is there to be read soon",
-                cure="choose one of " + ", ".join(names),
             )
     for stmt in walk_stmts(kernel.body):
         for load in (load for expr in direct_exprs(stmt) for load in loads_in(expr)):
             if load.buffer.name in buffers:
-                raise ScheduleError(
-                    f"store_non_temporally: '{load.buffer.name}' is read, too",
-                    where=headline(stmt),
+                raise refusal(
+                    f"'{load.buffer.name}' is read, too",
+                    stmt,
+                    "name arrays that the kernel only writes",
                     why="what is stored past the caches comes back from memory",
-                    cure="name arrays that the kernel only writes",
                 )
     facts = Facts.of(kernel)
     conditions: dict[Buffer, Expr] = {}

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 
-from tilewright.errors import ScheduleError
 from tilewright.ir.expr import Const, Expr, Var, all_of, conjuncts, const, var
 from tilewright.ir.printer import headline, to_text
 from tilewright.ir.stmt import Compute, Dim, For, Let, LoopKind, Operand, Stmt, View
@@ -15,13 +14,14 @@ from tilewright.ir.verify_groups import THREADS
 from tilewright.ir.visit import map_compute, map_exprs, substitute, variables
 from tilewright.schedule.queries.digits import digits_of
 from tilewright.schedule.queries.place import Place, fresh, size_of
+from tilewright.schedule.queries.refusal import refusal
 from tilewright.schedule.queries.runs import uniform
 
 # The dim of what a work-item does at once is called so, with a number where others are.
 _ELEMENT = "element"
 
 
-def work_items(outermost: For, place: Place, transform: str) -> tuple[list[For], Place]:
+def work_items(outermost: For, place: Place) -> tuple[list[For], Place]:
     """The loops over work-items, nested directly in one another, and the place inside them."""
     loops = [outermost]
     place = place.inside(outermost)
@@ -30,15 +30,15 @@ def work_items(outermost: For, place: Place, transform: str) -> tuple[list[For],
         place = place.inside(loops[-1])
     for loop in loops:
         if not isinstance(loop.extent, Const):
-            raise ScheduleError(
-                f"{transform}: the number of work-items along '{loop.var.name}' is not constant",
-                where=headline(loop),
-                cure="pad the computes to whole tiles before they are divided among work-items",
+            raise refusal(
+                f"the number of work-items along '{loop.var.name}' is not constant",
+                loop,
+                "pad the computes to whole tiles before they are divided among work-items",
             )
     return loops, place
 
 
-def own_values(here: Place, items: Sequence[For], transform: str) -> set[Var]:
+def own_values(here: Place, items: Sequence[For]) -> set[Var]:
     """The lets around here that differ between work-items; refuses where these do not all come
     here, and equally often."""
     varying: set[Var] = {loop.var for loop in items}
@@ -53,11 +53,11 @@ def own_values(here: Place, items: Sequence[For], transform: str) -> set[Var]:
             case For() | Expr():
                 decides = step.extent if isinstance(step, For) else step
                 if variables(decides) & (varying | vars_):
-                    raise ScheduleError(
-                        f"{transform}: some work-items may not get to the barrier",
-                        where=headline(step) if isinstance(step, For) else to_text(step),
+                    raise refusal(
+                        "some work-items may not get to the barrier",
+                        headline(step) if isinstance(step, For) else to_text(step),
+                        "stage at a loop outside of this, or pad to whole tiles first",
                         why="it depends on the work-item",
-                        cure="stage at a loop outside of this, or pad to whole tiles first",
                     )
             case _:
                 pass
