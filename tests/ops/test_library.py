@@ -248,7 +248,7 @@ BAD: list[tuple[Callable[[], object], str]] = [
     (lambda: tw.rnn("sic4", order="up"), "unknown order 'up'"),
     (lambda: tw.rnn("sic4", activation="elu"), "unknown activation 'ELU'"),
     (lambda: tw.rnn("sic4", dtype="f32:bf16:f32:f32"), "rnn has src of f32, weights of bf16"),
-    (lambda: LIBRARY["shuffle"].parse("4x6").with_group("9" * 5000), "size of groups"),  # type: ignore[attr-defined]
+    (lambda: LIBRARY["shuffle"].parse("4x6").with_option("group", "9" * 5000), "group must be"),  # type: ignore[attr-defined]
 ]
 
 

@@ -301,7 +301,6 @@ PLAIN = {
     "stride": (1,),
     "dilation": (0,),
     "pad_l": (0,),
-    "pad_r": (0,),
 }
 
 
@@ -309,7 +308,6 @@ PLAIN = {
     ("build", "message"),
     [
         (lambda: ConvProblem(1, 1, 1, 1, **{**PLAIN, "kernel": (3, 3)}), "the same length"),
-        (lambda: ConvProblem(1, 1, 1, 1, **{**PLAIN, "pad_r": (1,)}), "output size needs 0"),
         (lambda: ConvProblem(1, 1, 1, 1, **{**PLAIN, "pad_l": (-1,)}), "must not be negative"),
         (lambda: ConvProblem(1, 0, 1, 1, **PLAIN), "a size of conv must be at least 1, not 0"),
         (lambda: ConvProblem(2, 1, 2, 3, **PLAIN), "oc3 does not divide into g2 groups"),

@@ -49,9 +49,9 @@ def test_conv_with_everything_said() -> None:
         stride=(1, 1, 2),
         dilation=(0, 1, 0),
         pad_l=(0, 1, 0),
-        pad_r=(0, 1, 0),
         name="net:layer*3",
     )
+    assert problem.pad_r == (0, 1, 0)
     assert problem.src_shape == (3, 4, 5, 6, 7)
     assert problem.weights_shape == (2, 4, 2, 3, 2, 1)
     assert problem.dst_shape == (3, 8, 3, 6, 4)

@@ -261,7 +261,7 @@ def _case(problem: Problem, texts: dict[str, str]) -> Case:
     problem = problem.with_mb(int(mb)) if int(mb) else problem
     for knob in problem.knobs:
         if texts[knob]:
-            problem = getattr(problem, f"with_{knob}")(texts[knob])
+            problem = problem.with_option(knob, texts[knob])
     if texts["dir"].upper() == "FWD_I":
         problem = problem.for_inference()
     return Case(

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from tilewright.calls import checked_call
 from tilewright.dtypes import ALL, DType, dtype
 from tilewright.errors import ArgumentError, UnsupportedError, one_of, short
+
+__all__ = ["Array", "ArrayType", "Constant", "ScalarType", "array", "constant", "scalar"]
 
 _MOST_DIMS = 8
 _NAMES = frozenset(name for dtype in ALL for name in (dtype.name, dtype.numpy_name))
@@ -68,22 +70,27 @@ def array(dtype: object, rank: int | Sequence[int | str | None]) -> ArrayType:
     return ArrayType(_element(dtype), len(shape), tuple(shape))
 
 
-class Array:
-    """The annotation that `array` gives, in a form that type checkers take, which know no calls in
-    annotations: ``x: tw.Array[tw.f32, 2]``.
+if TYPE_CHECKING:
+    # To type checkers, an array is a value of its elements' type with metadata.
+    from typing import Annotated as Array
+else:
 
-    A ``TypeVar`` stands for a type that each call decides, here and as the annotation of a number.
-    Raises `ArgumentError`.
-    """
+    class Array:
+        """The annotation that `array` gives, in a form that type checkers take, which know no
+        calls in annotations: ``x: tw.Array[tw.f32, 2]``.
 
-    def __class_getitem__(cls, arguments: object) -> ArrayType:
-        if not isinstance(arguments, tuple) or len(arguments) != 2:
-            raise ArgumentError(
-                "an annotation of an array without its type, or without its rank",
-                where="tw.Array",
-                cure='write both: tw.Array[tw.f32, 2], or tw.Array[tw.f32, ("n", 16)]',
-            )
-        return array(*arguments)
+        A ``TypeVar`` stands for a type that each call decides, here and as the annotation of a
+        number. Raises `ArgumentError`.
+        """
+
+        def __class_getitem__(cls, arguments: object) -> ArrayType:
+            if not isinstance(arguments, tuple) or len(arguments) != 2:
+                raise ArgumentError(
+                    "an annotation of an array without its type, or without its rank",
+                    where="tw.Array",
+                    cure='write both: tw.Array[tw.f32, 2], or tw.Array[tw.f32, ("n", 16)]',
+                )
+            return array(*arguments)
 
 
 @checked_call

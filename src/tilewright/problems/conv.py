@@ -49,7 +49,6 @@ class ConvProblem(WindowProblem):
     stride: Shape
     dilation: Shape
     pad_l: Shape
-    pad_r: Shape
     name: str = ""
 
     def __post_init__(self) -> None:

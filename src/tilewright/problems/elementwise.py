@@ -42,11 +42,6 @@ class ShapeProblem(Problem):
         """One operation per element."""
         return math.prod(self.shape)
 
-    @property
-    def valid_flops(self) -> int:
-        """One operation per element."""
-        return self.nominal_flops
-
     def descriptor(self) -> str:
         """The benchdnn descriptor that parses back to this problem, ``2x3x4``."""
         return join(self.shape) + name_suffix(self.name)
@@ -174,11 +169,6 @@ class BinaryProblem(Problem):
     def nominal_flops(self) -> int:
         """One operation per element of ``dst``."""
         return math.prod(self.dst_shape)
-
-    @property
-    def valid_flops(self) -> int:
-        """One operation per element of ``dst``."""
-        return self.nominal_flops
 
     def with_mb(self, mb: int) -> Self:
         """The same with ``mb`` as the first dim of ``dst``, and of the sources not broadcast."""

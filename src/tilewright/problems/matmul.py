@@ -77,11 +77,6 @@ class MatmulProblem(Problem):
         """Twice the multiply-adds."""
         return 2 * math.prod(self.batch) * self.m * self.n * self.k
 
-    @property
-    def valid_flops(self) -> int:
-        """Twice the multiply-adds: a matmul has no padding."""
-        return self.nominal_flops
-
     def with_mb(self, mb: int) -> Self:
         """Always raises `ProblemError`: no dim of a matmul is a minibatch."""
         raise no_minibatch(self.driver)

@@ -52,7 +52,6 @@ class PoolProblem(WindowProblem):
     stride: Shape
     dilation: Shape
     pad_l: Shape
-    pad_r: Shape
     name: str = ""
     algorithm: str = "max"
 

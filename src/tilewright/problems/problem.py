@@ -58,7 +58,7 @@ class Problem(ABC):
     roles: ClassVar[tuple[str, ...]] = ("src", "dst")
     indices: ClassVar[tuple[str, ...]] = ()
     directions: ClassVar[tuple[Direction, ...]] = (Direction.FWD_D,)
-    # Options of the command line that set fields, with a method ``with_NAME`` for each.
+    # Options of the command line that set fields; ``alg`` is the algorithm.
     knobs: ClassVar[tuple[str, ...]] = ()
     algorithms: ClassVar[tuple[str, ...]] = ()
     algorithm: str = ""
@@ -85,9 +85,9 @@ class Problem(ABC):
         """Scalar operations as if padding were data; a multiply-add counts two."""
 
     @property
-    @abstractmethod
     def valid_flops(self) -> int:
-        """Scalar operations that results depend on; a multiply-add counts two."""
+        """Scalar operations that results depend on; a multiply-add counts two. All, by default."""
+        return self.nominal_flops
 
     @abstractmethod
     def descriptor(self) -> str:
@@ -135,6 +135,16 @@ class Problem(ABC):
         """The problem with the algorithm that ``--alg`` names."""
         name = plain_name(text, self.algorithms) if isinstance(text, str) else text
         return self.changed(algorithm=name)
+
+    def with_option(self, name: str, text: str) -> Self:
+        """The problem with what ``--name`` says, of the type that the field has."""
+        if name == "alg":
+            return self.with_alg(text)
+        usual, piece = getattr(self, name), Piece.whole(text)
+        if isinstance(usual, str):
+            return self.changed(**{name: text})
+        number = piece.integer if isinstance(usual, int) else piece.number
+        return self.changed(**{name: number(name)})
 
     def for_inference(self) -> Self:
         """The problem without results that only a backward pass needs."""

@@ -15,7 +15,6 @@ from tilewright.errors import ProblemError, UnsupportedError
 from tilewright.problems.draws import shape_of
 from tilewright.problems.knobs import Direction
 from tilewright.problems.numbers import real_number
-from tilewright.problems.pieces import Piece
 from tilewright.problems.problem import Answer, Array, Problem, Shape, check_minibatch, name_suffix
 from tilewright.problems.shapes import check_same_dims, join, parse_shapes
 
@@ -98,13 +97,10 @@ class ReduceProblem(Problem):
         numbers = {name: number for name, number in said.items() if number is not None}
         return self._norm(next(iter(numbers), "p")).changed(**numbers)
 
-    def with_p(self, text: str) -> Self:
-        """The problem with the exponent that ``--p`` gives."""
-        return self._norm("p").changed(p=Piece.whole(text).number("p"))
-
-    def with_eps(self, text: str) -> Self:
-        """The problem with the number that ``--eps`` gives."""
-        return self._norm("eps").changed(eps=Piece.whole(text).number("eps"))
+    def with_option(self, name: str, text: str) -> Self:
+        """Raises `ProblemError` for numbers of a norm where there is none."""
+        problem = self if name == "alg" else self._norm(name)
+        return super(ReduceProblem, problem).with_option(name, text)
 
     def _norm(self, knob: str) -> Self:
         if not self.is_norm:
@@ -129,11 +125,6 @@ class ReduceProblem(Problem):
     def nominal_flops(self) -> int:
         """One operation per element of ``src``."""
         return math.prod(self.src_shape)
-
-    @property
-    def valid_flops(self) -> int:
-        """One operation per element of ``src``."""
-        return self.nominal_flops
 
     def with_mb(self, mb: int) -> Self:
         """The same with ``mb`` as the first dim of ``src``, and of ``dst`` unless it is reduced."""

@@ -226,7 +226,6 @@ class WindowFields(TypedDict):
     stride: Shape
     dilation: Shape
     pad_l: Shape
-    pad_r: Shape
 
 
 class WindowProblem(Problem):
@@ -244,7 +243,11 @@ class WindowProblem(Problem):
     stride: Shape
     dilation: Shape
     pad_l: Shape
-    pad_r: Shape
+
+    @property
+    def pad_r(self) -> Shape:
+        """The padding that the output sizes need after the input, per spatial dim."""
+        return tuple(window.pad_r for window in self.windows)
 
     @property
     def src_shape(self) -> Shape:
@@ -323,7 +326,6 @@ def window_fields(windows: Sequence[Window]) -> WindowFields:
         "stride": tuple(window.stride for window in windows),
         "dilation": tuple(window.dilation for window in windows),
         "pad_l": tuple(window.pad_l for window in windows),
-        "pad_r": tuple(window.pad_r for window in windows),
     }
 
 
@@ -340,20 +342,11 @@ def check_window_fields(problem: WindowProblem) -> None:
             where=", ".join(f"{name}: {length}" for name, length in lengths.items()),
             cure="give one number per spatial dim in each",
         )
-    for axis, window, pad_r in zip(
-        problem.spatial_names, problem.windows, problem.pad_r, strict=True
-    ):
+    for axis, window in zip(problem.spatial_names, problem.windows, strict=True):
         if window.dilation < 0 or window.pad_l < 0 or window.pad_r < -window.stride:
             raise ProblemError(
                 f"dilation and left padding of {axis} must not be negative, "
                 "and right padding not below minus the stride",
                 where=f"dilation {window.dilation}, pad_l {window.pad_l}, pad_r {window.pad_r}",
                 cure="change the output size",
-            )
-        if pad_r != window.pad_r:
-            raise ProblemError(
-                f"pad_r of {axis} is {pad_r}, and the output size needs {window.pad_r}",
-                where="pad_r",
-                why="pad_r = (dst - 1) * stride + (kernel - 1) * (dilation + 1) + 1 - src - pad_l",
-                cure=f"write {window.pad_r}, or parse a descriptor, which deduces it",
             )

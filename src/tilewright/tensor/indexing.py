@@ -206,9 +206,15 @@ def _update(
 _OF_TRUTHS = {"add": "or", "max": "or", "mul": "and", "min": "and"}
 
 
-def updated(x: Tensor, places: Sequence[Expr], source: Tensor, combiner: str | None) -> Tensor:
+def updated(
+    x: Tensor,
+    places: Sequence[Expr],
+    source: Tensor,
+    combiner: str | None,
+    inside: Expr | None = None,
+) -> Tensor:
     """A copy of ``x`` in which elements at ``places`` (of ``source``'s dims) are combined with
-    ``source``, or replaced by it: where several meet, by one of them."""
+    ``source``, or replaced by it: where several meet, by one of them. Only those ``inside``."""
     builder = x.builder
     if not source.elements or not x.elements:
         return x
@@ -218,7 +224,7 @@ def updated(x: Tensor, places: Sequence[Expr], source: Tensor, combiner: str | N
     name = builder.named("scatter")
     memory = builder.allocate(name, type_, x.shape)
     builder.store(memory, convert(x, type_), f"{name}_start")
-    view = View(memory, tuple(places))
+    view = View(memory, tuple(places), inside)
     value = convert(source, type_).value
     result = Result((view,), (value,), combiner, unique=combiner is None)
     builder.compute(name, domain(source.shape), (result,))

@@ -33,7 +33,7 @@ def reshape(tensor: Tensor, shape: Sequence[int]) -> Tensor:
     if any(isinstance(tensor.shape[n], StandIn) for old_dims, _ in runs for n in old_dims[1:]):
         return _relabeled(tensor, new, [old_dims for old_dims, _ in runs])
     for old_dims, new_dims in runs:
-        index += _unflattened(
+        index += unflattened(
             linear_index([axis(n) for n in new_dims], [new[n] for n in new_dims]),
             [tensor.shape[n] for n in old_dims],
         )
@@ -352,7 +352,7 @@ def _runs(old: Shape, new: Shape) -> list[tuple[list[int], list[int]]]:
     return runs
 
 
-def _unflattened(place: Expr, sizes: Sequence[int]) -> list[Expr]:
+def unflattened(place: Expr, sizes: Sequence[int]) -> list[Expr]:
     """The place of a number, counted row by row."""
     index: list[Expr] = []
     below = prod(sizes)

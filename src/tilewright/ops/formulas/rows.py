@@ -6,7 +6,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tilewright.ops.formulas.call import Call
-from tilewright.problems.library import ArgProblem, LogSumExpProblem, ScanProblem, SoftmaxProblem
+from tilewright.problems.library import (
+    ArgProblem,
+    LogSumExpProblem,
+    MomentsProblem,
+    ScanProblem,
+    SoftmaxProblem,
+)
 from tilewright.tensor.nn import norms
 from tilewright.tensor.nn.ordering import extreme, running
 from tilewright.tensor.tensor import Tensor
@@ -24,6 +30,12 @@ def softmax(problem: SoftmaxProblem, call: Call) -> Mapping[str, Tensor]:
     dst, back = call.wide("dst"), call.wide("diff_dst")
     type_ = call.rounds_to("diff_src")
     return {"diff_src": norms.softmax_gradient(dst, back, axis, type_, logarithm=logarithm)}
+
+
+def moments(problem: MomentsProblem, call: Call) -> Mapping[str, Tensor]:
+    """Mean and variance, of size 1 along the axis."""
+    mean, variance = norms.moments_at_once(call.wide("src"), [problem.axis])
+    return {"mean": reshape(mean, problem.kept), "variance": reshape(variance, problem.kept)}
 
 
 def log_sum_exp(problem: LogSumExpProblem, call: Call) -> Mapping[str, Tensor]:

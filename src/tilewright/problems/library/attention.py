@@ -12,13 +12,12 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from tilewright.dtypes import DType, bf16, boolean, f16, f32, f64
-from tilewright.errors import ProblemError, UnsupportedError, short
+from tilewright.errors import ProblemError, UnsupportedError
 from tilewright.problems.knobs import Direction
 from tilewright.problems.library.attention_words import Words
 from tilewright.problems.library.lists import ListsRecord, Numbers, Part
-from tilewright.problems.library.record import Slot, accumulator_for
+from tilewright.problems.library.record import Slot, accumulator_for, checked_flags
 from tilewright.problems.numbers import real_number
-from tilewright.problems.pieces import Piece
 from tilewright.problems.problem import Answer, Array, Shape
 
 # What functions of the library are off, in roundings.
@@ -87,10 +86,7 @@ class AttentionProblem(ListsRecord):
             )
         object.__setattr__(self, "values_size", self.values_size or (size,))
         self._check_mask()
-        if self.flags not in ("", "L"):
-            raise ProblemError(
-                f"unknown flags {short(self.flags)}", where="flags", cure="write L, for logarithms"
-            )
+        object.__setattr__(self, "flags", checked_flags(self.flags, {"L": "logarithms"}))
         for name in ("scale", "cap"):
             value = real_number(getattr(self, name), name, name, finite=True)
             object.__setattr__(self, name, value)
@@ -112,26 +108,10 @@ class AttentionProblem(ListsRecord):
             )
         object.__setattr__(self, "mask_shape", shape)
 
-    def with_flags(self, text: str) -> Self:
-        """The problem with the flags that ``--flags`` gives."""
-        return self.changed(flags=text)
-
     @property
     def takes_mask(self) -> bool:
         """Whether it has a mask or a bias as an argument."""
         return self.algorithm in ("mask", "bias")
-
-    def with_scale(self, text: str) -> Self:
-        """The problem with the factor that ``--scale`` gives."""
-        return self.changed(scale=Piece.whole(text).number("scale"))
-
-    def with_cap(self, text: str) -> Self:
-        """The problem with the bound that ``--cap`` gives."""
-        return self.changed(cap=Piece.whole(text).number("cap"))
-
-    def with_window(self, text: str) -> Self:
-        """The problem with as many keys as ``--window`` gives."""
-        return self.changed(window=Piece.whole(text).integer("a window"))
 
     @classmethod
     def drawn(cls, rng: random.Random) -> Self:

@@ -15,8 +15,7 @@ from tilewright.problems.draws import shape_of
 from tilewright.problems.knobs import Direction
 from tilewright.problems.library.lists import Numbers, Part
 from tilewright.problems.library.moves import Move
-from tilewright.problems.library.record import Slot, checked_axis
-from tilewright.problems.pieces import Piece
+from tilewright.problems.library.record import Slot
 from tilewright.problems.problem import Answer, Array, Shape
 
 
@@ -117,9 +116,7 @@ class ShuffleProblem(Move):
     example: ClassVar[str] = "2x12x5"
     knobs: ClassVar[tuple[str, ...]] = ("axis", "group")
     directions: ClassVar[tuple[Direction, ...]] = (Direction.FWD_D, Direction.BWD_D)
-
-    def _complete(self) -> None:
-        object.__setattr__(self, "axis", checked_axis(self.axis, self.shape, self.driver, usual=1))
+    usual_axis: ClassVar[int] = 1
 
     def _check_shapes(self) -> None:
         super()._check_shapes()
@@ -134,10 +131,6 @@ class ShuffleProblem(Move):
                 where="group",
                 cure="choose a divisor",
             )
-
-    def with_group(self, text: str) -> Self:
-        """The problem with the size of groups that ``--group`` gives."""
-        return self.changed(group=Piece.whole(text).integer("the size of groups"))
 
     @classmethod
     def drawn(cls, rng: random.Random) -> Self:

@@ -19,7 +19,7 @@ from tilewright.errors import ProblemError, UnsupportedError
 from tilewright.problems.draws import places_in, shape_of
 from tilewright.problems.knobs import Direction
 from tilewright.problems.library.lists import ListsRecord, Numbers, Part
-from tilewright.problems.library.record import Slot, accumulator_for, checked_axis
+from tilewright.problems.library.record import Slot, accumulator_for, checked_flags
 from tilewright.problems.library.wording import Domain, number, stored
 from tilewright.problems.problem import Answer, Array, Shape
 
@@ -39,15 +39,8 @@ class _Indexed(ListsRecord):
     knobs: ClassVar[tuple[str, ...]] = ("alg", "axis", "flags")
 
     def _complete(self) -> None:
-        object.__setattr__(self, "axis", checked_axis(self.axis, self.shape, self.driver))
-        if self.flags not in ("", "C"):
-            raise ProblemError(
-                f"unknown flags {self.flags!r}", where="flags", cure="write C, to count"
-            )
-
-    def with_flags(self, text: str) -> Self:
-        """The problem with the flags that ``--flags`` gives."""
-        return self.changed(flags=text)
+        flags = checked_flags(self.flags, {"C": "count those out of range"})
+        object.__setattr__(self, "flags", flags)
 
     @property
     def places(self) -> int:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 
 from tilewright.errors import ProblemError, Span, short
 from tilewright.problems.descriptor import MAX_SIZE
-from tilewright.problems.library.record import Record
+from tilewright.problems.library.record import Record, checked_axis
 from tilewright.problems.pieces import Piece, split_name
 from tilewright.problems.problem import name_suffix
 
@@ -29,10 +29,16 @@ class ListsRecord(Record):
     """A record whose descriptor gives some of its fields as lists, in this order."""
 
     parts: ClassVar[tuple[Part, ...]] = (Part("shape"),)
+    # The field ``axis``, where there is one, is counted from the front; this means an only dim.
+    usual_axis: ClassVar[int | None] = None
 
     def __post_init__(self) -> None:
         for part in self.parts:
             object.__setattr__(self, part.name, self._checked(part))
+        if "axis" in self.__dataclass_fields__:
+            values: Any = self
+            axis = checked_axis(values.axis, values.shape, self.driver, self.usual_axis)
+            object.__setattr__(self, "axis", axis)
         self._complete()
         self._check_shapes()
 

@@ -19,7 +19,7 @@ import numpy as np
 from tilewright.dtypes import DType, bf16, dtype, f16, f32, u8
 from tilewright.errors import ProblemError, short
 from tilewright.problems.knobs import Direction, parse_type
-from tilewright.problems.library.record import Record, Slot
+from tilewright.problems.library.record import Record, Slot, checked_flags
 from tilewright.problems.numbers import real_number
 from tilewright.problems.pieces import Piece
 from tilewright.problems.problem import MAX_DIMS, Answer, Array, Shape
@@ -70,15 +70,11 @@ class Normalization(Record):
                 cure="write a dim of 1 in front, or make dims that are neighbours in memory one",
             )
         object.__setattr__(self, "shape", tuple(self.shape))
-        for letter in self.flags if isinstance(self.flags, str) else "?":
-            if letter not in self.letters:
-                meant = ", ".join(f"{letter} ({FLAGS[letter]})" for letter in self.letters)
-                raise ProblemError(
-                    f"unknown flag {letter!r}", where="flags", cure=f"choose some of {meant}"
-                )
-        flags = self.flags + "R" * ("A" in self.flags)
-        sorted_flags = "".join(letter for letter in self.letters if letter in flags)
-        object.__setattr__(self, "flags", sorted_flags)
+        meanings = {letter: FLAGS[letter] for letter in self.letters}
+        flags = checked_flags(self.flags, meanings)
+        if "A" in flags:
+            flags = checked_flags(flags + "R", meanings)
+        object.__setattr__(self, "flags", flags)
         eps = real_number(self.eps, "eps", "eps", finite=True)
         if eps < 0:
             raise ProblemError("eps must not be negative", where="eps", cure="write 1e-05")
@@ -89,20 +85,8 @@ class Normalization(Record):
             object.__setattr__(self, "ss_dt", "")
         self._check_shapes()
 
-    def with_flags(self, text: str) -> Self:
-        """The problem with the flags that ``--flags`` gives."""
-        return self.changed(flags=text)
-
     def for_inference(self) -> Self:
         return self.changed(flags=self.flags + "I" * (not self.has("I")))
-
-    def with_eps(self, text: str) -> Self:
-        """The problem with the number that ``--eps`` gives."""
-        return self.changed(eps=Piece.whole(text).number("eps"))
-
-    def with_ss_dt(self, text: str) -> Self:
-        """The problem with scale and shift of the type that ``--ss_dt`` gives."""
-        return self.changed(ss_dt=text)
 
     @property
     def set_shape(self) -> Shape:

@@ -20,7 +20,6 @@ from tilewright.problems.library.lists import ListsRecord, Numbers, Part
 from tilewright.problems.library.record import Slot
 from tilewright.problems.library.wording import Domain
 from tilewright.problems.numbers import real_number
-from tilewright.problems.pieces import Piece
 from tilewright.problems.problem import Answer, Array, Shape
 
 _LEAST = -(2**60)
@@ -88,10 +87,6 @@ class PadProblem(ListsRecord):
                     where="low",
                     cure="pad by less than the size",
                 )
-
-    def with_value(self, text: str) -> Self:
-        """The problem with the number that ``--value`` gives."""
-        return self.changed(value=Piece.whole(text).number("a value"))
 
     @classmethod
     def drawn(cls, rng: random.Random) -> Self:

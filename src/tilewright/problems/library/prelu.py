@@ -10,13 +10,11 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from tilewright.dtypes import DType
 from tilewright.errors import ProblemError
 from tilewright.problems.draws import shape_of
 from tilewright.problems.knobs import Direction
 from tilewright.problems.library.lists import ListsRecord, Numbers, Part
-from tilewright.problems.library.record import Slot, accumulator_for
-from tilewright.problems.library.wording import Domain, number, stored
+from tilewright.problems.library.record import Slot
 from tilewright.problems.problem import Answer, Array, Shape
 
 
@@ -76,35 +74,6 @@ class PreluProblem(ListsRecord):
     def _broadcast(self) -> tuple[int, ...]:
         """The dims that weights have once."""
         return tuple(i for i, n in enumerate(self.weights_shape) if n == 1)
-
-    def body(self, types: Mapping[str, DType], direction: Direction) -> str:
-        d, acc = Domain(self.shape), accumulator_for(types)
-        zero, at = number(0.0, acc), d.kept(*self._broadcast)
-        x, g = f"{acc}(x)", f"{acc}(g)"
-        if direction is Direction.BWD_W:
-            reduced = self._broadcast
-            return f"""
-alloc total: {acc}[{", ".join(map(str, self.weights_shape))}]
-compute init({d.dims(*reduced)}):
-  total[{at}] = {zero}
-compute main({d.dims()}):
-  x = src[{d.at()}]
-  g = diff_dst[{d.at()}]
-  total[{at}] add= select({zero} < {x}, {zero}, {x} * {g})
-compute result({d.dims(*reduced)}):
-  total = total[{at}]
-  diff_weights[{at}] = {stored("total", acc, types["weights"])}
-"""
-        back = "" if direction.is_forward else f"  g = diff_dst[{d.at()}]\n"
-        value = x if direction.is_forward else g
-        written, kind = ("dst", "dst") if direction.is_forward else ("diff_src", "src")
-        result = f"select({zero} < {x}, {value}, {value} * {acc}(w))"
-        return f"""
-compute prelu({d.dims()}):
-  x = src[{d.at()}]
-  w = weights[{at}]
-{back}  {written}[{d.at()}] = {stored(result, acc, types[kind])}
-"""
 
     def answers(self, arrays: Mapping[str, Array], direction: Direction) -> dict[str, Answer]:
         x = arrays["src"].astype(np.float64)

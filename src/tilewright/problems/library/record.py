@@ -4,8 +4,7 @@ A record is a frozen dataclass whose fields are the sizes and settings of one pr
 write one, list it in `library`, and write the function that users call (as `ops.softmax` does):
 
 - ``driver``, ``example``: its name on the command line, and a descriptor;
-- ``parse``: its grammar; ``knobs``: options of the command line that set fields (``--axis``), each
-  with a method ``with_NAME`` that takes the text;
+- ``parse``: its grammar; ``knobs``: options of the command line that set fields (``--axis``);
 - ``slots``: its tensors in a direction, inputs first;
 - ``body``: what it computes, as statements in the language of kernels (`docs/ir.md`), which is why
   the op runs on every target, in the interpreter, and fuses with its neighbours; those of an op
@@ -25,12 +24,11 @@ import math
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 from tilewright.dtypes import DType, bf16, f8_e4m3, f8_e5m2, f16, f32, f64, s8, s32, s64, tf32, u8
 from tilewright.errors import ProblemError, UnsupportedError, short
 from tilewright.problems.knobs import Direction
-from tilewright.problems.pieces import Piece
 from tilewright.problems.problem import Answer, Array, Problem, Shape
 
 FLOATS = (f32, bf16, f16, f64, tf32, f8_e4m3, f8_e5m2)
@@ -107,10 +105,6 @@ class Record(Problem):
                     cure=f"choose {s64}",
                 )
 
-    def with_axis(self, text: str) -> Self:
-        """The problem along the dim that ``--axis`` gives; negative: from the end."""
-        return self.changed(axis=Piece.whole(text).integer("an axis"))
-
     @property
     def greatest_index(self) -> int:
         """The greatest number that the tensors of `indices` are given."""
@@ -125,11 +119,6 @@ class Record(Problem):
     def nominal_flops(self) -> int:
         """So many operations for each element of the largest tensor."""
         return self.work * max(map(math.prod, self.shapes.values()))
-
-    @property
-    def valid_flops(self) -> int:
-        """The same: there is no padding that nobody needs."""
-        return self.nominal_flops
 
     def _check_shapes(self) -> None:
         self._check_fields(**self.shapes)
@@ -148,6 +137,19 @@ def checked_axis(axis: object, shape: Shape, driver: str, usual: int | None = No
             cure=f"choose a number from 0 to {rank - 1}, or from -{rank} to -1",
         )
     return axis % rank
+
+
+def checked_flags(flags: object, meanings: Mapping[str, str]) -> str:
+    """The letters of ``flags``, each once, in the order of ``meanings``, which say what they ask
+    for. Raises `ProblemError` for others."""
+    letters = flags if isinstance(flags, str) else "?"
+    for letter in letters:
+        if letter not in meanings:
+            meant = ", ".join(f"{name} ({meaning})" for name, meaning in meanings.items())
+            raise ProblemError(
+                f"unknown flag {letter!r}", where="flags", cure=f"choose some of {meant}"
+            )
+    return "".join(letter for letter in meanings if letter in letters)
 
 
 def accumulator_for(types: Mapping[str, DType]) -> DType:

@@ -14,7 +14,7 @@ from tilewright.errors import ProblemError, UnsupportedError
 from tilewright.problems.descriptor import tokenize
 from tilewright.problems.knobs import Direction
 from tilewright.problems.library.bounded import Bounded
-from tilewright.problems.library.record import Record, Slot
+from tilewright.problems.library.record import Record, Slot, checked_flags
 from tilewright.problems.pieces import plain_name
 from tilewright.problems.problem import Answer, Array, Shape, check_minibatch, name_suffix
 
@@ -95,15 +95,9 @@ class RecurrentProblem(Record):
             raise self._unlike("slc", "what a layer gives is what the next one takes")
 
     def _check_flags(self) -> None:
-        flags = self.flags if isinstance(self.flags, str) else "?"
-        for letter in flags:
-            if letter not in _FLAGS:
-                meant = ", ".join(f"{name} for {what}" for name, what in _FLAGS.items())
-                raise ProblemError(
-                    f"unknown flag {letter!r}", where="flags", cure=f"choose some of {meant}"
-                )
-        flags += "R" * (self.dic != self.dhc)
-        flags = "".join(letter for letter in _FLAGS if letter in flags)
+        flags = checked_flags(self.flags, _FLAGS)
+        if self.dic != self.dhc:
+            flags = checked_flags(flags + "R", _FLAGS)
         object.__setattr__(self, "flags", flags)
 
     def _unlike(self, name: str, why: str) -> UnsupportedError:
@@ -166,17 +160,9 @@ class RecurrentProblem(Record):
         check_minibatch(mb)
         return self.changed(batch=mb)
 
-    def with_order(self, text: str) -> Self:
-        """The problem with the order of steps that ``--order`` names."""
-        return self.changed(order=plain_name(text, _ORDERS))
-
-    def with_activation(self, text: str) -> Self:
-        """The problem with VANILLA_RNN's function that ``--activation`` names."""
-        return self.changed(activation=plain_name(text.upper(), _ACTIVATIONS))
-
-    def with_flags(self, text: str) -> Self:
-        """The problem with the flags that ``--flags`` gives."""
-        return self.changed(flags=text)
+    def with_option(self, name: str, text: str) -> Self:
+        words = {"order": _ORDERS, "activation": _ACTIVATIONS}.get(name)
+        return super().with_option(name, plain_name(text, words) if words else text)
 
     @property
     def has_attention(self) -> bool:

@@ -15,8 +15,7 @@ from tilewright.dtypes import DType
 from tilewright.problems.draws import shape_of
 from tilewright.problems.knobs import Direction
 from tilewright.problems.library.lists import ListsRecord
-from tilewright.problems.library.record import Slot, accumulator_for, checked_axis
-from tilewright.problems.library.wording import Domain, number, stored
+from tilewright.problems.library.record import Slot
 from tilewright.problems.problem import Answer, Array, Shape
 
 _UNITS = 32
@@ -32,9 +31,6 @@ class _AlongAxis(ListsRecord):
 
     knobs: ClassVar[tuple[str, ...]] = ("axis",)
     results: ClassVar[tuple[str, ...]] = ("dst",)
-
-    def _complete(self) -> None:
-        object.__setattr__(self, "axis", checked_axis(self.axis, self.shape, self.driver))
 
     @classmethod
     def drawn(cls, rng: random.Random) -> Self:
@@ -103,38 +99,6 @@ class MomentsProblem(_AlongAxis):
     example: ClassVar[str] = "32x1000"
     results: ClassVar[tuple[str, ...]] = ("mean", "variance")
     work: ClassVar[int] = 4
-
-    def body(self, types: Mapping[str, DType], direction: Direction) -> str:
-        d, axis, acc = Domain(self.shape), self.axis, accumulator_for(types)
-        zero, one, at = number(0.0, acc), number(1.0, acc), d.kept(axis)
-        whole, apart = f"max(n + m, {one})", "(b - a)"
-        merged = (
-            f"n + m, a + {apart} * (m / {whole}), r + s + {apart} * {apart} * (n * (m / {whole}))"
-        )
-        names = ", ".join(f"{name}[{at}]" for name in ("count", "average", "spread"))
-        left, right = f"n: {acc}, a: {acc}, r: {acc}", f"m: {acc}, b: {acc}, s: {acc}"
-        lines = [f"alloc {name}: {acc}[{d.sizes(axis)}]" for name in ("count", "average", "spread")]
-        mean = stored("average", acc, types["dst"])
-        variance = stored("spread / count", acc, types["dst"])
-        return (
-            "\n".join(lines)
-            + f"""
-compute init({d.dims(axis)}):
-  count[{at}] = {zero}
-  average[{at}] = {zero}
-  spread[{at}] = {zero}
-compute moments({d.dims()}):
-  x = src[{d.at()}]
-  combiner merged({left}; {right}) from ({zero}, {zero}, {zero}) = {merged}
-  {names} merged= {one}, {acc}(x), {zero}
-compute result({d.dims(axis)}):
-  average = average[{at}]
-  spread = spread[{at}]
-  count = count[{at}]
-  mean[{at}] = {mean}
-  variance[{at}] = {variance}
-"""
-        )
 
     def answers(self, arrays: Mapping[str, Array], direction: Direction) -> dict[str, Answer]:
         x = arrays["src"]

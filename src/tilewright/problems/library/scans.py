@@ -10,11 +10,11 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from tilewright.dtypes import DType
-from tilewright.errors import ProblemError, UnsupportedError
+from tilewright.errors import UnsupportedError
 from tilewright.problems.draws import shape_of, with_nonfinite
 from tilewright.problems.knobs import Direction
 from tilewright.problems.library.lists import ListsRecord
-from tilewright.problems.library.record import Slot, checked_axis
+from tilewright.problems.library.record import Slot, checked_flags
 from tilewright.problems.problem import Answer, Array, Shape
 
 _FLAGS = {"E": "exclusive", "R": "reversed"}
@@ -37,20 +37,7 @@ class ScanProblem(ListsRecord):
     algorithms: ClassVar[tuple[str, ...]] = ("cumsum", "cumprod", "cummax", "cummin")
 
     def _complete(self) -> None:
-        object.__setattr__(self, "axis", checked_axis(self.axis, self.shape, self.driver))
-        for letter in self.flags if isinstance(self.flags, str) else "?":
-            if letter not in _FLAGS:
-                raise ProblemError(
-                    f"unknown flag {letter!r}",
-                    where="flags",
-                    cure="choose some of E (exclusive), R (reversed)",
-                )
-        ordered = "".join(letter for letter in _FLAGS if letter in self.flags)
-        object.__setattr__(self, "flags", ordered)
-
-    def with_flags(self, text: str) -> Self:
-        """The problem with the flags that ``--flags`` gives."""
-        return self.changed(flags=text)
+        object.__setattr__(self, "flags", checked_flags(self.flags, _FLAGS))
 
     @classmethod
     def drawn(cls, rng: random.Random) -> Self:

@@ -12,16 +12,16 @@ import numpy as np
 from tilewright.dtypes import DType
 from tilewright.problems.draws import shape_of
 from tilewright.problems.knobs import Direction
-from tilewright.problems.library.record import Record, Slot, checked_axis
-from tilewright.problems.problem import Answer, Array, Shape, name_suffix
-from tilewright.problems.shapes import join, parse_shapes
+from tilewright.problems.library.lists import ListsRecord
+from tilewright.problems.library.record import Slot
+from tilewright.problems.problem import Answer, Array, Shape
 
 # What functions of the library are off, in roundings.
 _UNITS = 32
 
 
 @dataclass(frozen=True)
-class SoftmaxProblem(Record):
+class SoftmaxProblem(ListsRecord):
     """``dst = exp(src - peak) / total`` along ``axis``, or its logarithm."""
 
     shape: Shape
@@ -35,24 +35,13 @@ class SoftmaxProblem(Record):
     knobs: ClassVar[tuple[str, ...]] = ("alg", "axis")
     algorithms: ClassVar[tuple[str, ...]] = ("SOFTMAX", "LOGSOFTMAX")
     finished: ClassVar[bool] = True
+    usual_axis: ClassVar[int] = 1
     work: ClassVar[int] = 4
-
-    def __post_init__(self) -> None:
-        self._check_shapes()
-        object.__setattr__(self, "axis", checked_axis(self.axis, self.shape, self.driver, usual=1))
-
-    @classmethod
-    def parse(cls, text: str) -> Self:
-        parsed = parse_shapes(text, ("src",))
-        return cls(parsed.tensors[0].sizes, name=parsed.name)
 
     @classmethod
     def drawn(cls, rng: random.Random) -> Self:
         shape = shape_of(rng)
         return cls(shape, rng.randrange(len(shape)), rng.choice(cls.algorithms))
-
-    def descriptor(self) -> str:
-        return join(self.shape) + name_suffix(self.name)
 
     def slots(self, direction: Direction) -> tuple[Slot, ...]:
         if direction.is_forward:

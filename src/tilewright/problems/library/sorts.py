@@ -20,7 +20,7 @@ from tilewright.problems.draws import shape_of
 from tilewright.problems.knobs import Direction
 from tilewright.problems.library.lists import ListsRecord, Numbers, Part
 from tilewright.problems.library.radix_sorts import RadixSort
-from tilewright.problems.library.record import FLOATS, Slot, checked_axis
+from tilewright.problems.library.record import FLOATS, Slot
 from tilewright.problems.library.sort_networks import Order, network
 from tilewright.problems.problem import Answer, Array, Shape
 
@@ -42,9 +42,6 @@ class _Sorted(ListsRecord):
     roles: ClassVar[tuple[str, ...]] = ("src", "dst", "indices")
     indices: ClassVar[tuple[str, ...]] = ("indices",)
     data_types: ClassVar[tuple[DType, ...]] = (*FLOATS, *_INTEGERS)
-
-    def _complete(self) -> None:
-        object.__setattr__(self, "axis", checked_axis(self.axis, self.shape, self.driver))
 
     @property
     @abstractmethod

@@ -12,14 +12,13 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from tilewright.dtypes import DType, s32
+from tilewright.dtypes import DType
 from tilewright.errors import ProblemError, UnsupportedError
 from tilewright.problems.conv import ConvProblem
 from tilewright.problems.descriptor import tokenize
 from tilewright.problems.draws import places_in, with_nonfinite
 from tilewright.problems.knobs import Direction
-from tilewright.problems.library.record import Record, Slot, accumulator_for
-from tilewright.problems.library.wording import Domain, number, stored
+from tilewright.problems.library.record import Record, Slot
 from tilewright.problems.pool import PoolProblem
 from tilewright.problems.problem import Answer, Array, name_suffix
 
@@ -212,71 +211,6 @@ class MaxPoolProblem(Record):
             Slot("diff_dst", result_shape, "in", "dst", letters),
             Slot("diff_src", src, "out", "src", letters),
         )
-
-    def body(self, types: Mapping[str, DType], direction: Direction) -> str:
-        return self._forward(types) if direction.is_forward else self._backward(types)
-
-    def _forward(self, types: Mapping[str, DType]) -> str:
-        p, places = self.pool, types["indices"]
-        acc = accumulator_for({"src": types["src"]}) if types["src"].is_float else s32
-        least = number(float("-inf") if acc.is_float else acc.lowest, acc)
-        d = Domain((p.mb, p.ic, *p.dst_size))
-        spots, conditions, place = [], [], "0"
-        for i, window in enumerate(p.windows):
-            at = f"d{i + 2} * {window.stride} + k{i} * {window.dilation + 1} - {window.pad_l}"
-            spots.append(at)
-            conditions += [f"0 <= {at}", f"{at} < {window.size}"]
-            place = f"({place}) * {window.size} + {at}"
-        inside, whole = " and ".join(conditions), math.prod(p.src_size)
-        taps = ", ".join(f"k{i} in {k}" for i, k in enumerate(p.kernel))
-        better = "v < w"
-        same = "v == w"
-        if acc.is_float:
-            better += " or (w != w and v == v)"
-            same = "(v == w or (v != v and w != w))"
-        take = f"({better}) or (q < p and {same})"
-        tuples = f"v: {acc}, p: {places}; w: {acc}, q: {places}"
-        none = f"{places}({whole})"
-        value, at = stored("best", acc, types["dst"]), d.at()
-        return f"""
-alloc best: {acc}[{d.sizes()}]
-alloc place: {places}[{d.sizes()}]
-compute init({d.dims()}):
-  best[{at}] = {least}
-  place[{at}] = {none}
-compute main({d.dims()}, {taps}):
-  x = src[{", ".join(["d0", "d1", *spots])} | {inside}]
-  combiner first({tuples}) from ({least}, {none}) = select({take}, w, v), select({take}, q, p)
-  best[{at}], place[{at}] first= select({inside}, {acc}(x), {least}), {
-            f"select({inside}, {places}({place}), {none})"
-        }
-compute result({d.dims()}):
-  best = best[{at}]
-  place = place[{at}]
-  dst[{at}] = {value}
-  indices[{at}] = place
-"""
-
-    def _backward(self, types: Mapping[str, DType]) -> str:
-        p, acc = self.pool, accumulator_for(types)
-        d, domain = Domain((p.mb, p.ic, *p.dst_size)), Domain((p.mb, p.ic, *p.src_size))
-        spots, rest = [], math.prod(p.src_size)
-        inside = f"0 <= s64(place) and s64(place) < {rest}"
-        for size in p.src_size:
-            rest //= size
-            spots.append(f"s64(place) // {rest} % {size}")
-        return f"""
-alloc total: {acc}[{domain.sizes()}]
-compute init({domain.dims()}):
-  total[{domain.at()}] = {number(0.0, acc)}
-compute scatter({d.dims()}):
-  place = indices[{d.at()}]
-  g = diff_dst[{d.at()}]
-  total[{", ".join(["d0", "d1", *spots])} | {inside}] add= {acc}(g)
-compute result({domain.dims()}):
-  total = total[{domain.at()}]
-  diff_src[{domain.at()}] = {stored("total", acc, types["src"])}
-"""
 
     def answers(self, arrays: Mapping[str, Array], direction: Direction) -> dict[str, Answer]:
         p = self.pool

@@ -8,13 +8,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tilewright.dtypes import DType
-from tilewright.ir.expr import Expr, StandIn, cast, const, number, select, unary
+from tilewright.ir.expr import Expr, StandIn, cast, const, maximum, number, select, unary
 from tilewright.tensor.contractions import accumulator_for
 from tilewright.tensor.elementwise import convert, elementwise, expression
 from tilewright.tensor.places import Shape
-from tilewright.tensor.reductions import combined, sums_along
+from tilewright.tensor.reductions import combined, reduce, sums_along
 from tilewright.tensor.tensor import Tensor
-from tilewright.tensor.views import along, broadcast_in_dim, merged, reshape
+from tilewright.tensor.views import along, broadcast_in_dim, broadcast_to, merged, reshape
 
 # Scale and shift, where they are there.
 Factors = tuple[Tensor | None, Tensor | None]
@@ -91,6 +91,21 @@ def moments(x: Tensor, dims: Sequence[int], correction: float = 0.0) -> tuple[Te
     rest = max(0, count - int(correction)) if whole else max(0.0, count - correction)
     total = combined(square, dims, "add")
     return center, elementwise(lambda s: s / number(rest, s.type), total, name="variance")
+
+
+def moments_at_once(x: Tensor, dims: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """Means and variances of floats, without ``dims``, in one pass. Source: Chan, Golub and
+    LeVeque, "Updating Formulae and a Pairwise Algorithm for Computing Sample Variances", 1979."""
+    one, zero = (x.builder.splat(value, x.dtype) for value in (1.0, 0.0))
+
+    def together(old: Sequence[Expr], new: Sequence[Expr]) -> tuple[Expr, Expr, Expr]:
+        (n, a, r), (m, b, s) = old, new
+        apart, share = b - a, m / maximum(n + m, one.value)
+        return n + m, a + apart * share, r + s + apart * apart * (n * share)
+
+    parts = broadcast_to(one, x.shape), x, broadcast_to(zero, x.shape)
+    count, average, spread = reduce(parts, [zero] * 3, dims, together, in_any_order=True)
+    return average, expression(lambda s, n: s / n, spread, count)
 
 
 def inverse_deviation(variance: Tensor, eps: float) -> Tensor:

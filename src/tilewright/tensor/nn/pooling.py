@@ -12,6 +12,7 @@ from tilewright.tensor.elementwise import elementwise
 from tilewright.tensor.nn.ordering import placed_extreme
 from tilewright.tensor.places import axis, linear_index
 from tilewright.tensor.tensor import Tensor
+from tilewright.tensor.views import unflattened
 from tilewright.tensor.windows import reduce_window
 
 Pairs = Sequence[tuple[int, int]]
@@ -56,9 +57,7 @@ def greatest_of_windows(
         return value, place
 
     def counted(at: Expr) -> Expr:
-        along: dict[int, Expr] = {}
-        for n in reversed(order):
-            along[n], at = at % x.shape[n], at // x.shape[n]
+        along = dict(zip(order, unflattened(at, [x.shape[n] for n in order]), strict=True))
         return linear_index([along[n] for n in dims], [x.shape[n] for n in dims])
 
     return value, elementwise(counted, place)

@@ -20,19 +20,20 @@ def _scale(size: int, result: int, factor: float | None) -> np.float32:
     return np.float32(1.0 / factor) if factor else np.float32(size) / np.float32(result)
 
 
-def _factors(scales: Any, count: int) -> list[float | None]:
-    return [None] * count if scales is None else list(scales)
+def _overloads(*names: str) -> tuple[str, ...]:
+    """Those that take factors one by one, and as a list."""
+    return tuple(f"{name}.{overload}" for name in names for overload in ("default", "vec"))
 
 
-@aten("upsample_nearest1d.default", "upsample_nearest2d.default", "upsample_nearest3d.default")
-def upsample_nearest_of(at: Place, x: Tensor, size: Sequence[int], *scales: float | None) -> Tensor:
-    return upsample_nearest(at, x, size, scales or None)
+def _factors(scales: Sequence[Any], count: int) -> list[float | None]:
+    """A factor for each dim, or None; they come one by one, or as a list, and may be left out."""
+    if len(scales) == 1 and not isinstance(scales[0], float | None):
+        scales = scales[0]
+    return list(scales) if len(scales) == count else [None] * count
 
 
-@aten("upsample_nearest2d.vec", "upsample_nearest1d.vec", "upsample_nearest3d.vec")
-def upsample_nearest(
-    at: Place, x: Tensor, size: Sequence[int] | None, scales: Sequence[float | None] | None
-) -> Tensor:
+@aten(*_overloads("upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d"))
+def upsample_nearest(at: Place, x: Tensor, size: Sequence[int] | None, *scales: Any) -> Tensor:
     index: list[Expr] = [*axes(x.rank)]
     taps: dict[int, list[Tap]] = {}
     for n, factor in enumerate(_factors(scales, x.rank - 2), 2):
@@ -45,20 +46,9 @@ def upsample_nearest(
     return resampled(x, taps, x.dtype).viewed(at.shape, index)
 
 
-@aten("upsample_linear1d.default", "upsample_bilinear2d.default", "upsample_trilinear3d.default")
-def upsample_linear_of(
-    at: Place, x: Tensor, size: Sequence[int], align_corners: bool, *scales: float | None
-) -> Tensor:
-    return upsample_linear(at, x, size, align_corners, scales or None)
-
-
-@aten("upsample_linear1d.vec", "upsample_bilinear2d.vec", "upsample_trilinear3d.vec")
+@aten(*_overloads("upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d"))
 def upsample_linear(
-    at: Place,
-    x: Tensor,
-    size: Sequence[int] | None,
-    align_corners: bool,
-    scales: Sequence[float | None] | None,
+    at: Place, x: Tensor, size: Sequence[int] | None, align_corners: bool, *scales: Any
 ) -> Tensor:
     taps: dict[int, list[Tap]] = {}
     for n, source in _sources(at, x, align_corners, scales).items():
@@ -69,20 +59,9 @@ def upsample_linear(
     return resampled(x, taps, at.dtype)
 
 
-@aten("upsample_bicubic2d.default")
-def upsample_bicubic_of(
-    at: Place, x: Tensor, size: Sequence[int], align_corners: bool, *scales: float | None
-) -> Tensor:
-    return upsample_bicubic(at, x, size, align_corners, scales or None)
-
-
-@aten("upsample_bicubic2d.vec")
+@aten(*_overloads("upsample_bicubic2d"))
 def upsample_bicubic(
-    at: Place,
-    x: Tensor,
-    size: Sequence[int] | None,
-    align_corners: bool,
-    scales: Sequence[float | None] | None,
+    at: Place, x: Tensor, size: Sequence[int] | None, align_corners: bool, *scales: Any
 ) -> Tensor:
     taps: dict[int, list[Tap]] = {}
     for n, source in _sources(at, x, align_corners, scales).items():
@@ -93,7 +72,7 @@ def upsample_bicubic(
     return resampled(x, taps, at.dtype)
 
 
-def _sources(at: Place, x: Tensor, align_corners: bool, scales: Any) -> dict[int, Table]:
+def _sources(at: Place, x: Tensor, align_corners: bool, scales: Sequence[Any]) -> dict[int, Table]:
     """By dim, where each place of the result lies in ``x``."""
     tables: dict[int, Table] = {}
     for n, factor in enumerate(_factors(scales, x.rank - 2), 2):

@@ -147,31 +147,28 @@ def repeat(at: Place, x: Tensor, repeats: Sequence[int]) -> Tensor:
     return tile(x, at.shape)
 
 
+def _diagonal(rank: int, offset: int, dim1: int, dim2: int) -> list[Expr]:
+    """Where an element of a diagonal lies in a tensor of ``rank`` dims; its last dim runs along
+    it."""
+    others, along = iter(range(rank - 1)), axis(rank - 2)
+    places = {dim1 % rank: along + max(-offset, 0), dim2 % rank: along + max(offset, 0)}
+    return [places[n] if n in places else axis(next(others)) for n in range(rank)]
+
+
 @aten("diagonal.default")
 def diagonal(at: Place, x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
-    dim1, dim2 = dim1 % x.rank, dim2 % x.rank
     if not x.elements or 0 in at.shape:
         return at.builder.tensor(at.shape, const(0, x.dtype))
-    along = axis(len(at.shape) - 1)
-    others = iter(range(len(at.shape)))
-    places: dict[int, Expr] = {dim1: along + max(-offset, 0), dim2: along + max(offset, 0)}
-    return x.viewed(
-        at.shape, [places[n] if n in places else axis(next(others)) for n in range(x.rank)]
-    )
+    return x.viewed(at.shape, _diagonal(x.rank, offset, dim1, dim2))
 
 
 @aten("diagonal_scatter.default")
 def diagonal_scatter(
     at: Place, x: Tensor, source: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1
 ) -> Tensor:
-    dim1, dim2 = dim1 % x.rank, dim2 % x.rank
     if not source.elements:
         return x
-    others = iter(range(source.rank - 1))
-    along = axis(source.rank - 1)
-    diagonal: dict[int, Expr] = {dim1: along + max(-offset, 0), dim2: along + max(offset, 0)}
-    places = [diagonal[n] if n in diagonal else axis(next(others)) for n in range(x.rank)]
-    return updated(x, places, source, None)
+    return updated(x, _diagonal(x.rank, offset, dim1, dim2), source, None)
 
 
 @aten("unfold.default", "unfold_copy.default")
