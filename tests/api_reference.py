@@ -220,22 +220,22 @@ def _entry(name: str, what: Any) -> Iterator[str]:
     if inspect.isclass(what) and issubclass(what, enum.Enum):
         yield markdown(inspect.getdoc(what) or "")
         yield ""
-        yield "One of " + ", ".join(f"`{name}.{each.name}`" for each in what) + "."
+        yield "One of " + ", ".join(f"`{name}.{choice.name}`" for choice in what) + "."
     elif inspect.isclass(what):
         if not issubclass(what, Exception) and name not in MADE_BY_CALLS:
             yield from _signature(f"tw.{name}", what)
             yield ""
         yield markdown(inspect.getdoc(what) or "")
-        for member, each in _members(what):
+        for member, value in _members(what):
             yield ""
             yield f"#### {name}.{member}"
             yield ""
-            if callable(each):
+            if callable(value):
                 called = "kernel" if name == "CompiledKernel" else name.lower()
                 method = "" if member == "__call__" else f".{member}"
-                yield from _signature(called + method, each)
+                yield from _signature(called + method, value)
                 yield ""
-            yield markdown(inspect.getdoc(each) or "")
+            yield markdown(inspect.getdoc(value) or "")
     else:
         if callable(what):
             yield from _signature(f"tw.{name}", what)
@@ -259,13 +259,16 @@ def _signature(name: str, what: Callable[..., Any]) -> list[str]:
     signature = inspect.signature(what)
     parts: list[str] = []
     before = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    for each in (p for p in signature.parameters.values() if p.name != "self"):
-        if before is each.POSITIONAL_ONLY and each.kind is not before:
+    for parameter in (p for p in signature.parameters.values() if p.name != "self"):
+        if before is parameter.POSITIONAL_ONLY and parameter.kind is not before:
             parts.append("/")
-        if each.kind is each.KEYWORD_ONLY and before not in (each.kind, each.VAR_POSITIONAL):
+        if parameter.kind is parameter.KEYWORD_ONLY and before not in (
+            parameter.kind,
+            parameter.VAR_POSITIONAL,
+        ):
             parts.append("*")
-        parts.append(_parameter(each))
-        before = each.kind
+        parts.append(_parameter(parameter))
+        before = parameter.kind
     if before is inspect.Parameter.POSITIONAL_ONLY:
         parts.append("/")
     result = signature.return_annotation
@@ -360,7 +363,7 @@ def anchor(title: str) -> str:
 def _table(head: Sequence[str], rows: Iterator[Sequence[str]]) -> list[str]:
     lines = [f"| {' | '.join(head)} |", f"| {' | '.join('---' for _ in head)} |"]
     return lines + [
-        f"| {' | '.join(each.replace('|', chr(92) + '|') for each in row)} |" for row in rows
+        f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in rows
     ]
 
 
@@ -393,8 +396,13 @@ def _unary_table() -> list[str]:
         "",
     ]
     rows = (
-        [f"`{each.name}`", f"`{each.formula}`", ", ".join(each.parameters), str(each.units)]
-        for each in UNARY_FUNCTIONS.values()
+        [
+            f"`{function.name}`",
+            f"`{function.formula}`",
+            ", ".join(function.parameters),
+            str(function.units),
+        ]
+        for function in UNARY_FUNCTIONS.values()
     )
     lines += _table(["function", "formula", "numbers", "roundings"], rows)
     lines += ["", "Names that PyTorch and JAX have: "]
@@ -408,7 +416,7 @@ def _unary_table() -> list[str]:
 
 def _binary_table() -> list[str]:
     lines = ["### Functions of two arguments", "", "Of `elementwise` and `binary`.", ""]
-    rows = ([f"`{each.name}`", f"`{each.formula}`"] for each in BINARY_RECORDS.values())
+    rows = ([f"`{function.name}`", f"`{function.formula}`"] for function in BINARY_RECORDS.values())
     return lines + _table(["function", "formula"], rows)
 
 

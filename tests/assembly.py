@@ -30,5 +30,5 @@ def assembled(ptx: str, level: str, spilled: int = 0) -> Assembled | None:
     result = run_ptxas(ptxas, ptx, level)
     assert result.remarks == ()
     assert result.usage
-    assert [each for each in result.usage if each.spilled > spilled] == []
+    assert [usage for usage in result.usage if usage.spilled > spilled] == []
     return result

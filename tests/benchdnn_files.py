@@ -47,7 +47,7 @@ class Count:
 
 def drivers_in(folder: Path) -> Iterator[tuple[str, Path]]:
     """The drivers that there are here, with the folder of their files."""
-    for path in sorted(each for each in folder.iterdir() if each.is_dir()):
+    for path in sorted(entry for entry in folder.iterdir() if entry.is_dir()):
         if path.name in (*DRIVERS, *OTHER_DRIVER_NAMES):
             yield path.name, path
 
@@ -56,10 +56,10 @@ def count(driver: str, folder: Path, draws: int, rng: random.Random, target: str
     """Reads the files of a driver, and runs some of their cases."""
     result = Count()
     drawn: list[Case | Unread] = []
-    for path in sorted(each for each in folder.iterdir() if each.is_file()):
+    for path in sorted(entry for entry in folder.iterdir() if entry.is_file()):
         drawn += _read(driver, path, result)
     rng.shuffle(drawn)
-    for case in islice((each for each in drawn if not _too_large(each)), draws):
+    for case in islice((candidate for candidate in drawn if not _too_large(candidate)), draws):
         verdict = _verdict(case, target)
         result.cases[verdict.status] += 1
         if verdict.status is Status.SKIPPED or isinstance(case, Unread):
@@ -136,8 +136,8 @@ def main() -> None:
             )
             for reason, times in result.reasons.most_common(12):
                 print(f"    {times} {reason}")
-            for each in result.wrong:
-                print(f"    WRONG {each}")
+            for fault in result.wrong:
+                print(f"    WRONG {fault}")
     print(f"all: files {_words(files)};", {status.value: n for status, n in cases.items()})
 
 

@@ -382,7 +382,7 @@ class Calls:
     def launch(self) -> str:
         """A launch of a kernel in Python, in right forms and in those of others."""
         ranges = self.of(("8", "(8,)", "(4, 2)", "[8]"))
-        arrays = [self.of((f"{_F32.format(each)}",)) for each in ("8,", "8, 2")]
+        arrays = [self.of((f"{_F32.format(text)}",)) for text in ("8,", "8, 2")]
         arguments = ", ".join([self.of(("8", "4")), *arrays])
         local = self.options(local=("4", "(8,)", "None"), offset=("0", "(1,)"))
         match self.rng.randrange(4):

@@ -248,4 +248,4 @@ def _count(extent: Expr) -> float:
 def _statements(value: Any) -> tuple[Stmt, ...]:
     if isinstance(value, Stmt):
         return (value,)
-    return tuple(each for each in value if isinstance(each, Stmt)) if type(value) is tuple else ()
+    return tuple(part for part in value if isinstance(part, Stmt)) if type(value) is tuple else ()

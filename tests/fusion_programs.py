@@ -80,7 +80,7 @@ def member_kernel(rng: random.Random, name: str, usual: dict[str, tuple[str, str
     writer = _Writer(rng, usual)
     for _ in range(rng.choice([1, 1, 1, 2, 2, 3])):
         writer.stmt("      ")
-    params = ", ".join(f"inout {each}: f32[{LENGTH}]" for each in ARRAYS)
+    params = ", ".join(f"inout {array}: f32[{LENGTH}]" for array in ARRAYS)
     groups = rng.choice([GROUPS, GROUPS, GROUPS, GROUPS - 1])
     head = f"kernel {name}({params}):\n  grid for g in {groups}:\n    workgroup for i in {GROUP}:\n"
     return tw.parse_kernel(head + "\n".join(writer.lines) + "\n")
@@ -89,10 +89,10 @@ def member_kernel(rng: random.Random, name: str, usual: dict[str, tuple[str, str
 def program(seed: int) -> Fusion:
     """A fusion of 2 to 4 members, with memory that is dead afterwards."""
     rng = random.Random(seed)
-    usual = {each: (rng.choice(INDICES), rng.choice(LOOPED)) for each in ARRAYS}
+    usual = {array: (rng.choice(INDICES), rng.choice(LOOPED)) for array in ARRAYS}
     members = []
     for number in range(rng.choice([2, 2, 3, 4])):
         kernel = member_kernel(rng, f"member_{number}", usual)
-        members.append(Member(kernel, {each: each for each in ARRAYS}))
+        members.append(Member(kernel, {array: array for array in ARRAYS}))
     dead = {name: "any" for name in ARRAYS if rng.random() < 0.4}
     return Fusion(tuple(members), promote=dead, barriers=rng.random() < 0.8)

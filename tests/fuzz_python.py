@@ -36,7 +36,7 @@ class Batch:
     ):
         self.rng, self.programs = rng, programs
         self.scalars = [rng.choice(TYPES) for _ in range(4)]
-        self.places: dict[str, list[str]] = {each: [] for each in TYPES}
+        self.places: dict[str, list[str]] = {type_: [] for type_ in TYPES}
         writer = Writer(rng, helpers)
         names = [f"p{n}" for n in range(len(self.scalars))]
         writer.types.update(zip(names, self.scalars, strict=True))
@@ -55,7 +55,7 @@ class Batch:
             self._store(str(writer.types[name]), name, "own")
         returned = f"    return ({', '.join([*self.own, ''])})" if self.own else "    return ()"
         self.reference = "\n".join([f"def own({', '.join(names)}):", *writer.reference, returned])
-        texts = [each.kernel for each in (*helpers, *programs)]
+        texts = [function.kernel for function in (*helpers, *programs)]
         self.text = "\n".join([*texts, *self.kernel, ""])
         self.python = "\n".join([*(e.reference for e in (*helpers, *programs)), self.reference, ""])
 

@@ -48,9 +48,9 @@ def programs(folder: Path | None) -> list[str]:
     ]
     result += [
         test_stablehlo.main(
-            each[0], f"{test_stablehlo.A}, %n: tensor<1xi32>", "tensor<2xf32>", "%a"
+            refused[0], f"{test_stablehlo.A}, %n: tensor<1xi32>", "tensor<2xf32>", "%a"
         )
-        for each in test_stablehlo.REFUSED.values()
+        for refused in test_stablehlo.REFUSED.values()
     ]
     result.append(
         test_stablehlo.main(

@@ -225,13 +225,13 @@ def tasks_of(suites: Sequence[str], asked: Options, match: str) -> list[tuple[st
     """The cases of suites whose names have ``match`` in them; says which suites cannot run."""
     result: list[tuple[str, str]] = []
     for name in suites:
-        missing = [each for each in SUITES[name].needs if find_spec(each) is None]
+        missing = [package for package in SUITES[name].needs if find_spec(package) is None]
         if name == "stablehlo" and asked.stablehlo is None:
             missing = ["its folder (--stablehlo)"]
         if missing:
             print(f"{name} is left out: {', '.join(missing)} is not here")
             continue
-        result += [(name, each) for each in SUITES[name].cases(asked) if match in each]
+        result += [(name, case) for case in SUITES[name].cases(asked) if match in case]
     return result
 
 
@@ -242,7 +242,7 @@ def table(found: Sequence[Found]) -> list[str]:
         "| --- |" + " ---: |" * (len(STATUSES) + 3),
     ]
     for row, counts in _counts(found).items():
-        cells = " | ".join(f"{counts[each]:,}" for each in STATUSES)
+        cells = " | ".join(f"{counts[status]:,}" for status in STATUSES)
         share = counts[RIGHT] / counts.total()
         lines.append(f"| {row} | {counts.total():,} | {cells} | {share:.1%} | {BARS[row]:.0%} |")
     return lines
@@ -250,8 +250,8 @@ def table(found: Sequence[Found]) -> list[str]:
 
 def _counts(found: Sequence[Found]) -> dict[str, Counter[str]]:
     rows: dict[str, Counter[str]] = {row: Counter() for row in BARS}
-    for each in found:
-        rows[each.row][each.status if each.status in STATUSES else "wrong"] += 1
+    for case in found:
+        rows[case.row][case.status if case.status in STATUSES else "wrong"] += 1
     return {row: counts for row, counts in rows.items() if counts}
 
 
@@ -263,7 +263,7 @@ def held(found: Sequence[Found]) -> bool:
 
 
 def _data(found: Sequence[Found]) -> dict[str, Any]:
-    rest = [vars(each) for each in found if each.status != RIGHT]
+    rest = [vars(case) for case in found if case.status != RIGHT]
     return {
         "rows": {row: dict(counts) for row, counts in _counts(found).items()},
         "not right": rest,
@@ -296,10 +296,10 @@ def main(arguments: Sequence[str]) -> int:
     names = args.suites or [name for name, suite in SUITES.items() if not suite.long]
     tasks = tasks_of(names, asked, args.match)[first::step]
     result: list[Found] = []
-    for each in progress(all_judged(tasks, asked, args.jobs), len(tasks), "coverage"):
-        result.append(each)
-        if each.status != RIGHT:
-            print(f"{each.status:8} {each.case}: {each.why}", flush=True)
+    for case in progress(all_judged(tasks, asked, args.jobs), len(tasks), "coverage"):
+        result.append(case)
+        if case.status != RIGHT:
+            print(f"{case.status:8} {case.case}: {case.why}", flush=True)
     print("\n".join(table(result)))
     if args.json:
         args.json.write_text(json.dumps(_data(result), indent=1), encoding="utf-8")

@@ -24,9 +24,9 @@ def graph(build: Callable[..., Any], **inputs: Any) -> Kernel:
     builder = Builder("g")
     values = [builder.input(name, a.dtype, a.shape) for name, a in inputs.items()]
     result = build(*values)
-    for number, each in enumerate(result if isinstance(result, tuple | list) else (result,)):
-        assert isinstance(each, Tensor)
-        builder.output(f"y{number or ''}", each)
+    for number, tensor in enumerate(result if isinstance(result, tuple | list) else (result,)):
+        assert isinstance(tensor, Tensor)
+        builder.output(f"y{number or ''}", tensor)
     kernel = builder.kernel()
     contents = dict(kernel.constants)
     assert same(parse_kernel(str(kernel), constants=contents), kernel)

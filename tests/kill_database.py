@@ -101,9 +101,9 @@ class Writers:
             rows = database.rows()
         assert len(rows) == count, "a row is damaged"
         numbers: dict[tuple[int, int], int] = {}
-        for each in rows:
-            writer, number = int(each.kernel.split()[1]), int(each.stamp)
-            assert each == row(writer, number)
+        for stored in rows:
+            writer, number = int(stored.kernel.split()[1]), int(stored.stamp)
+            assert stored == row(writer, number)
             numbers[writer, number % CONFIGS] = number
         for place, number in self.stored.items():
             assert numbers.get(place, -1) >= number, f"row {number} of writer {place[0]} is lost"

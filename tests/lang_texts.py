@@ -80,7 +80,7 @@ def _word(text: str, rng: random.Random) -> str:
     if not words:
         return text
     word = rng.choice(words)
-    new = rng.choice([*NAMES, *(each.group() for each in words)])
+    new = rng.choice([*NAMES, *(matched.group() for matched in words)])
     return text[: word.start()] + new + text[word.end() :]
 
 
@@ -89,13 +89,13 @@ def _expression(text: str, rng: random.Random) -> str:
         tree = ast.parse(text)
     except (SyntaxError, ValueError):
         return text
-    functions = [each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef)]
+    functions = [part for part in ast.walk(tree) if isinstance(part, ast.FunctionDef)]
     nodes = [
-        each
+        part
         for function in functions
         for stmt in function.body
-        for each in ast.walk(stmt)
-        if isinstance(each, ast.expr) and each.lineno == each.end_lineno
+        for part in ast.walk(stmt)
+        if isinstance(part, ast.expr) and part.lineno == part.end_lineno
     ]
     if not nodes:
         return text

@@ -118,7 +118,7 @@ class Looks:
             for n in ast.walk(function)
             if isinstance(n, Function) and n is not function and n.name in returned
         ]
-        return self.of(module, function) or any(self.of(module, each) for each in inner)
+        return self.of(module, function) or any(self.of(module, callee) for callee in inner)
 
     def constant(self, module: Module, name: str) -> ast.expr | None:
         """What ``name`` is bound to at a module's level."""
@@ -205,7 +205,7 @@ class _Ways:
 
     def _expression(self, node: ast.AST, ways: set[bool]) -> set[bool]:
         """What is evaluated looks if it calls what looks."""
-        calls = [each for each in _evaluated(node) if isinstance(each, ast.Call)]
+        calls = [part for part in _evaluated(node) if isinstance(part, ast.Call)]
         looks = (self._looks.call(self._module, self._function, _called(call)) for call in calls)
         checked = (_says(call, "check") for call in calls)  # by `subprocess`
         return {True} if any(looks) or any(checked) else ways
@@ -276,7 +276,7 @@ def _called(node: ast.expr) -> str:
 
 def _says(call: ast.Call, keyword: str) -> bool:
     """Whether a keyword of the call is true."""
-    return any(each.arg == keyword and _always(each.value) for each in call.keywords)
+    return any(argument.arg == keyword and _always(argument.value) for argument in call.keywords)
 
 
 def _always(test: ast.expr) -> bool:

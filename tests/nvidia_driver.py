@@ -265,11 +265,11 @@ def forget() -> None:
     """Drops what is known of devices, what was loaded for them, and what is kept of their memory: a
     GPU that has the same attributes is asked for the same kernels."""
     compile.forget()
-    for each in (
+    for cached in (
         *(here._search, here._context, here._first_process, here.driver_version),
         *(memory._pool, tensor_maps._function, targets.nvidia_target, targets._space, room_of),
     ):
-        each.cache_clear()
+        cached.cache_clear()
 
 
 @contextmanager

@@ -55,9 +55,9 @@ def _array(each: Any) -> Any:
 
 def _compared(case: Any, inputs: Sequence[Any], results: Sequence[Any], target: str) -> str:
     inputs, results = [*map(_array, inputs)], [*map(_array, results)]
-    if any(not isinstance(each, np.ndarray | np.generic) for each in (*inputs, *results)):
+    if any(not isinstance(array, np.ndarray | np.generic) for array in (*inputs, *results)):
         raise UnsupportedError("its arguments or results are no tensors")
-    names = [each.name for each in case.model.graph.input]
+    names = [info.name for info in case.model.graph.input]
     values = dict(zip(names, map(np.asarray, inputs), strict=True))
     known: dict[str, Any] = {}
     while True:

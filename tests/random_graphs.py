@@ -50,8 +50,8 @@ class Graphs:
         self.pool.insert(0, self._constant(self._shape(), seed))
         for n in range(steps):
             self.pool.append(self._step(seed * 100 + n))
-        for n, each in enumerate(self.rng.sample(self.pool, min(3, len(self.pool)))):
-            self.builder.output(f"y{n}", each)
+        for n, tensor in enumerate(self.rng.sample(self.pool, min(3, len(self.pool)))):
+            self.builder.output(f"y{n}", tensor)
         self.kernel: Kernel = self.builder.kernel()
 
     def _shape(self) -> tuple[int, ...]:
@@ -70,7 +70,7 @@ class Graphs:
                 case 0 | 1:
                     return elementwise(rng.choice(FUNCTIONS), x)
                 case 2:
-                    shared = [each for each in self.pool if each.shape == x.shape]
+                    shared = [tensor for tensor in self.pool if tensor.shape == x.shape]
                     return elementwise(rng.choice(PAIRS), x, rng.choice(shared))
                 case 3:
                     return elementwise(rng.choice(PAIRS), x, self._constant(x.shape, seed))
@@ -107,7 +107,7 @@ class Graphs:
         rng, builder = self.rng, self.builder
         match rng.randrange(5):
             case 0:
-                shape = [each for each in (x.elements, 1) if each > 1] or [1]
+                shape = [size for size in (x.elements, 1) if size > 1] or [1]
                 half = [2, x.elements // 2] if x.elements % 2 == 0 and x.elements else shape
                 result = views.reshape(x, rng.choice((shape, half)))
             case 1:

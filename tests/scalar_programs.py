@@ -95,7 +95,7 @@ class Writer:
         pool: tuple[float, ...] = _LITERALS
         if type_ in FLOATS and self.rng.random() < 0.6:
             pool = _FLOATS
-        text = repr(self.rng.choice([each for each in pool if fits(each, type_)]))
+        text = repr(self.rng.choice([number for number in pool if fits(number, type_)]))
         if text.startswith("-"):
             text = f"({text})"
         return Both(text, text, None)
@@ -134,7 +134,7 @@ class Writer:
         """A type that meets ``type_`` in that."""
         if self.rng.random() < 0.6:
             return type_
-        return self.rng.choice([each for each in TYPES if common(each, type_) == type_])
+        return self.rng.choice([other for other in TYPES if common(other, type_) == type_])
 
     def binary(self, type_: str, depth: int) -> Both:
         a, b = self.pair(type_, depth)

@@ -36,12 +36,12 @@ def compiled(kernel: Kernel, arrays: Arrays, target: str) -> Arrays:
 def assert_same(got: Arrays, wanted: Arrays) -> None:
     """Equal to the bit, except that one NaN is as good as another."""
     for name in wanted:
-        a, b = (np.ascontiguousarray(each[name]) for each in (got, wanted))
+        a, b = (np.ascontiguousarray(arrays[name]) for arrays in (got, wanted))
         plain = f"u{a.dtype.itemsize}"
         same = a.view(plain) == b.view(plain)
         if a.dtype.kind not in "biu":
             with np.errstate(all="ignore"):
-                wide_a, wide_b = (each.astype(np.float64) for each in (a, b))
+                wide_a, wide_b = (array.astype(np.float64) for array in (a, b))
             same |= np.isnan(wide_a) & np.isnan(wide_b)
         if not same.all():
             at = int(np.argmin(same))

@@ -57,12 +57,12 @@ def cases(seed: int, targets: Sequence[str] = TARGETS) -> Iterator[tuple[str, Ca
                 types = [_TYPES[0][: len(DRIVERS[chosen.driver].roles)]]
                 if products:
                     types = list(_TYPES if direction is Direction.FWD_D else _TYPES[:2])
-                for each in types:
-                    case = Case(problem, each, direction=direction)
+                for type_ in types:
+                    case = Case(problem, type_, direction=direction)
                     result += [(target, case) for target in targets]
                     if chosen.driver == "conv":
                         tag = _TAGS[len(problem.shapes["src"])]
-                        placed = Case(problem, each, (tag, "any", tag), direction)
+                        placed = Case(problem, type_, (tag, "any", tag), direction)
                         result += [(target, placed) for target in targets]
     random.Random(seed).shuffle(result)
     return iter(result)

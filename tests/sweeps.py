@@ -40,10 +40,10 @@ def in_turns(every: int, *axes: Iterable[Any]) -> list[Any]:
     numbered = itertools.product(*(tuple(enumerate(axis)) for axis in axes))
     return [
         pytest.param(
-            *(value for _, value in each),
-            marks=() if sum(place for place, _ in each) % every == 0 else (pytest.mark.sweep,),
+            *(value for _, value in chosen),
+            marks=() if sum(place for place, _ in chosen) % every == 0 else (pytest.mark.sweep,),
         )
-        for each in numbered
+        for chosen in numbered
     ]
 
 
@@ -134,7 +134,7 @@ def _one_of(tests: Sequence[str], seconds: Sequence[float]) -> int:
 def _processor_seconds() -> float:
     """Of this process, and of those that it started and that have ended."""
     result = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return sum(each.ru_utime + each.ru_stime for each in result)
+    return sum(usage.ru_utime + usage.ru_stime for usage in result)
 
 
 class _Durations:

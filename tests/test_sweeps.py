@@ -82,8 +82,8 @@ def test_what_runs_by_default_and_what_is_left_to_sweeps_is_all(folder: Path) ->
     assert len(default | swept) == 1 + 40 + 16 and not default & swept
     assert f"left out, as they take long: {len(swept)} (--sweep runs them)" in said
     assert "test_it.py::test_alone" in swept
-    assert 4 <= sum("test_many" in each for each in default) <= 20
-    assert sum("test_turns" in each for each in default) == 8
+    assert 4 <= sum("test_many" in test for test in default) <= 20
+    assert sum("test_turns" in test for test in default) == 8
 
 
 def test_what_is_named_runs_and_all_by_an_option(folder: Path) -> None:

@@ -97,8 +97,8 @@ def checked(name: str, kind: str, full: bool = False, target: str = "x86") -> st
         result = run(**inputs).logits
         again = run(**inputs).logits
     tolerance = 0.06 if kind == "bfloat16" else 1e-3
-    for each in (result, again):
-        error = (each.float() - expected.float()).abs().max().item()
+    for results in (result, again):
+        error = (results.float() - expected.float()).abs().max().item()
         scale = expected.float().abs().max().item()
         if not error <= tolerance * scale:
             return f"off by {error:.2g} of {scale:.2g}"

@@ -157,9 +157,9 @@ def _results(
     values = [_copied(tensor) for tensor in tensors]
     if not gradients:
         with torch.no_grad():
-            return [each.detach() for each in function(*values)]
-    floats = [each.requires_grad_() for each in values if each.is_floating_point()]
-    results = [each for each in function(*values) if each.requires_grad]
+            return [leaf.detach() for leaf in function(*values)]
+    floats = [leaf.requires_grad_() for leaf in values if leaf.is_floating_point()]
+    results = [leaf for leaf in function(*values) if leaf.requires_grad]
     if not results:
         return []
     generator = torch.Generator().manual_seed(0)
@@ -168,7 +168,7 @@ def _results(
         for result in results
     ]
     found = torch.autograd.grad(results, floats, weights, allow_unused=True)
-    return [each for each in found if each is not None]
+    return [gradient for gradient in found if gradient is not None]
 
 
 def _copied(tensor: torch.Tensor) -> torch.Tensor:

@@ -72,7 +72,7 @@ def outcome(op: Any, sample: Sample, target: str = "x86") -> tuple[str, str]:
     except NotImplementedError:  # of this type
         return "native", ""
     wanted = list(expected) if isinstance(expected, tuple | list) else [expected]
-    wanted = [each for each in wanted if isinstance(each, torch.Tensor)]
+    wanted = [value for value in wanted if isinstance(value, torch.Tensor)]
     if not wanted:
         return "island", "it gives a number"
     try:
@@ -104,7 +104,7 @@ def judged(packet: str, seed: int = 0, target: str = "x86") -> tuple[str, str]:
     results: list[tuple[str, str]] = []
     for name, op in core_ops().items():
         if name.split(".")[0] == packet:
-            results += [outcome(op, each, target) for each in SAMPLES.get(name, list)()]
+            results += [outcome(op, sample, target) for sample in SAMPLES.get(name, list)()]
             if name not in SAMPLES:
                 results.append(("island", "no tensors, or random numbers"))
     status, why = min(results, key=lambda result: order.index(result[0]))

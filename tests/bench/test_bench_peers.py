@@ -118,7 +118,7 @@ def test_peers(case: Case, names: list[str]) -> None:
             results = (
                 [e for e in results if e is not None] if isinstance(results, tuple) else [results]
             )
-            (same,) = [each for each in results if each.numel() == elements][:1]
+            (same,) = [tensor for tensor in results if tensor.numel() == elements][:1]
             values.append(same.double())
         # All ways compute the same, of the same arrays; int8 may round otherwise.
         within = 1 if result.name == "dst" and op.dtype_of("dst").is_integer else 1e-4

@@ -166,7 +166,7 @@ def test_what_is_not_available(driver: str, words: str, message: str, tmp_path: 
     file.write_text(words, encoding="utf-8")
     unread: list[Unread] = []
     assert not cases_of(Knobs(driver, batch=file), unread=unread)
-    assert [str(each.error).startswith(message) for each in unread] == [True]
+    assert [str(line.error).startswith(message) for line in unread] == [True]
 
 
 def test_a_part_of_benchdnns_own_files(request: pytest.FixtureRequest) -> None:
@@ -176,5 +176,5 @@ def test_a_part_of_benchdnns_own_files(request: pytest.FixtureRequest) -> None:
     # Of convolutions there are half a million lines.
     drivers = [driver for driver in drivers_in(Path(folder)) if driver[0] != "conv"]
     counts = [count(driver, files, 3, random.Random(1)) for driver, files in drivers]
-    assert sum(each.cases[Status.PASSED] for each in counts) > len(counts)
-    assert [case for each in counts for case in each.wrong] == []
+    assert sum(counted.cases[Status.PASSED] for counted in counts) > len(counts)
+    assert [case for counted in counts for case in counted.wrong] == []

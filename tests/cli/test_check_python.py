@@ -94,10 +94,10 @@ def saxpy(n: tw.s32, a: tw.f32, x: tw.array("f32", 1), y: tw.array("f32", 1)):
 
 def test_numbers_go_together(tmp_path: Path) -> None:
     cases = drawn(SAXPY, "saxpy", tmp_path)
-    assert all(each["x_0"] == each["y_0"] == each["n"] for each in cases)
-    less = {int(each["global_0"]) - int(each["n"]) for each in cases}  # type: ignore[call-overload]
+    assert all(case["x_0"] == case["y_0"] == case["n"] for case in cases)
+    less = {int(case["global_0"]) - int(case["n"]) for case in cases}  # type: ignore[call-overload]
     assert less >= {0, 1} and max(less) > 1 and min(less) == 0
-    assert min(int(each["n"]) for each in cases) == 1  # type: ignore[call-overload]
+    assert min(int(case["n"]) for case in cases) == 1  # type: ignore[call-overload]
 
 
 NOTHING = """@tw.kernel

@@ -215,7 +215,7 @@ def test_show(folder: Path, tilewright: Command) -> None:
     every = tilewright("show", "graph", "control.tw").out
     assert [line for line in every.splitlines() if line.startswith("# stage")] == [
         "# stage graph",
-        *(f"# stage {each.name}" for each in PASSES),
+        *(f"# stage {pass_.name}" for pass_ in PASSES),
         "# stage kernels",
         "# stage program",
     ]
@@ -237,8 +237,8 @@ def test_every_stage_of_a_graph_computes_the_same(folder: Path, tilewright: Comm
     values = {"x": numbers(6, 8), "w": numbers(8, 5), "b": numbers(5)}
     (folder / "softmax.tw").write_text(str(graph(copying_softmax, **values)), encoding="utf-8")
     every = tilewright("show", "graph", "--stage", "all", "softmax.tw").out
-    stages = dict(each.split("\n", 1) for each in every.split("# stage ")[1:])
-    names = ("graph", *(each.name for each in PASSES))
+    stages = dict(stage.split("\n", 1) for stage in every.split("# stage ")[1:])
+    names = ("graph", *(pass_.name for pass_ in PASSES))
     assert list(stages) == [*names, "kernels", "program"]
     wanted = expected_softmax(*values.values())
     for name in names:
@@ -268,7 +268,7 @@ def test_bench_and_profile(
     assert row.split()[0] == "layers.tw" and row.split()[5:7] == ["8", "11"]
     (figures,) = json.loads((folder / "b.json").read_text())["graphs"]
     assert figures["cold_seconds"] > 0 and figures["cached_seconds"] > 0
-    assert sum(each["runs"] for each in figures["kernels"]) == figures["launches"] == 11
+    assert sum(kernel["runs"] for kernel in figures["kernels"]) == figures["launches"] == 11
     assert set(figures["seconds"]) == {"ours", "x86"}
     written = ("--trace", "t.json", "--json", "p.json")
     ended = tilewright("profile", "graph", "--calls", "2", *written, "layers.tw")
@@ -276,7 +276,7 @@ def test_bench_and_profile(
     figures = json.loads((folder / "p.json").read_text())
     assert figures["calls"] == 2 and figures["machine"]["cpu"] and figures["date"]
     (graph,) = figures["graphs"]
-    assert sum(each["runs"] for each in graph["kernels"]) == 11
+    assert sum(kernel["runs"] for kernel in graph["kernels"]) == 11
     title, header, *rows, last, file = ended.lines
     assert (title, file.partition(":")[0]) == ("# graph layers.tw", "t.json")
     assert header.split() == [
@@ -295,7 +295,7 @@ def test_bench_and_profile(
         "of",
     ]
     assert len(rows) == 8 and last.split()[:2] == ["all", "11"]
-    assert sum(int(each.split()[2]) for each in rows) == 11
+    assert sum(int(line.split()[2]) for line in rows) == 11
     events = json.loads((folder / "t.json").read_text())["traceEvents"]
     launches = [event for event in events if event["ph"] == "X"]
     assert len(launches) == 11
@@ -358,7 +358,7 @@ def test_models_of_onnx(folder: Path, tilewright: Command, monkeypatch: pytest.M
     run = onnx.reference.ReferenceEvaluator.run
     evaluator = "onnx.reference.ReferenceEvaluator.run"
     # ONNX's own reference is asked, too.
-    monkeypatch.setattr(evaluator, lambda *values: [1.5 * each for each in run(*values)])
+    monkeypatch.setattr(evaluator, lambda *values: [1.5 * value for value in run(*values)])
     ended = tilewright("verify", "graph", "model.onnx")
     assert ended.code == 1 and re.match(
         r"FAILED \(y: \d+ of 12 elements differ, the first at .* by ONNX's reference",

@@ -94,12 +94,12 @@ kernel k(
     c[i] = select(yes, a[i + pad], x * f32(beta) + f32(low))
 """)
     result = [draw_numbers(kernel, {}, seed) for seed in range(60)]
-    assert {each["n"] for each in result} >= {8, 64}
-    assert all(each["n"] in range(8, 65, 8) and each["pad"] in range(4) for each in result)
+    assert {numbers["n"] for numbers in result} >= {8, 64}
+    assert all(numbers["n"] in range(8, 65, 8) and numbers["pad"] in range(4) for numbers in result)
     # What decides no place is also at the limits of its type.
-    assert {each["beta"] for each in result} >= {-(2**31), 2**31 - 1}
-    assert all(0 <= each["low"] <= 255 for each in result)
-    assert {each["yes"] for each in result} == {True, False}
+    assert {numbers["beta"] for numbers in result} >= {-(2**31), 2**31 - 1}
+    assert all(0 <= numbers["low"] <= 255 for numbers in result)
+    assert {numbers["yes"] for numbers in result} == {True, False}
     assert draw_numbers(kernel, {}, 5) == result[5]
     assert {draw_numbers(kernel, {"n": 16}, seed)["n"] for seed in range(9)} == {16}
 
@@ -449,7 +449,7 @@ def saxpy(n: tw.s32, a: tw.f32, x: tw.array("f32", 1), y: tw.array("f32", 1)):
 def test_source_stands_beside_every_stage(tilewright: Command, folder: Path) -> None:
     (folder / "saxpy.py").write_text(SAXPY, encoding="utf-8")
     shown = tilewright("show", "kernel", "--stage", "all", "saxpy.py:saxpy").out
-    stages = dict(each.split("\n", 1) for each in shown.split("# stage ")[1:])
+    stages = dict(stage.split("\n", 1) for stage in shown.split("# stage ")[1:])
     assert {"naive", "vectors"} <= stages.keys()
     for text in stages.values():
         parse_kernel(text)
@@ -515,7 +515,7 @@ if __name__ == "__main__":
         assert "on the way" in ended.err and "on the way" not in ended.out
         assert "as a program" not in ended.out + ended.err
     shown = tilewright("show", "kernel", "--stage=naive", "double.py").out
-    assert [each.name for each in parse_kernels(shown)] == ["double"]
+    assert [parsed.name for parsed in parse_kernels(shown)] == ["double"]
     (folder / "ends.py").write_text("raise SystemExit(0)\n", encoding="utf-8")
     ended = tilewright("check", "kernel", "ends.py")
     assert ended.code == 2 and 'if __name__ == "__main__"' in ended.err

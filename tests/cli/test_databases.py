@@ -53,7 +53,7 @@ def test_show(tilewright: Command, file: str, tmp_path: Path) -> None:
     rows = str(tmp_path / "rows.json")
     done = tilewright("db", "show", file, "--kernel", "conv", "--newest", "1", "--json", rows)
     assert [line[0] for line in done.lines] == ["r", "2", "1"]
-    assert [each["times"] for each in json.loads(Path(rows).read_text())["rows"]] == [
+    assert [row["times"] for row in json.loads(Path(rows).read_text())["rows"]] == [
         [1.5e-6],
         [2.5e-6],
     ]
@@ -81,7 +81,7 @@ def test_export_and_import(tilewright: Command, file: str, tmp_path: Path) -> No
     assert tilewright("db", "import", other, out).lines == [f"{out}: 0 rows added"]
     assert tilewright("db", "export", other).out == Path(out).read_text()
     t4 = json.loads(tilewright("db", "export", file, "--format", "t4", "--kernel", "conv").out)
-    assert [each["times"]["runtimes"] for each in t4["results"]] == [[1.5e-3], [2.5e-3]]
+    assert [result["times"]["runtimes"] for result in t4["results"]] == [[1.5e-3], [2.5e-3]]
     done = tilewright("db", "export", file, "--format", "xml")
     assert done.code == 2 and "there is no format 'xml'" in done.err
     done = tilewright("db", "import", other, file)

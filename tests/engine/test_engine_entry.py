@@ -42,7 +42,7 @@ ODD: list[Any] = [
 def stored(folder: Path, op: Op, target: str) -> tuple[Entry, Request, Path]:
     """What compiling leaves on disk."""
     tw.compile(op, target=target, threads=1)
-    (path,) = [each for each in folder.rglob("*") if each.is_file()]
+    (path,) = [entry for entry in folder.rglob("*") if entry.is_file()]
     return _read(path), request_of(op), path
 
 
@@ -76,15 +76,15 @@ def changed(value: Any) -> Iterator[tuple[str, Any]]:
             yield "", odd
     if isinstance(value, dict):
         for name in value:
-            yield f".{name} removed", {key: each for key, each in value.items() if key != name}
+            yield f".{name} removed", {key: part for key, part in value.items() if key != name}
             for where, other in changed(value[name]):
                 yield f".{name}{where}", value | {name: other}
         yield " with more", value | {"more": 1}
     elif isinstance(value, list):
-        for position, each in enumerate(value):
+        for position, part in enumerate(value):
             yield f"[{position}] removed", value[:position] + value[position + 1 :]
-            yield f"[{position}] twice", [*value[:position], each, *value[position:]]
-            for where, other in changed(each):
+            yield f"[{position}] twice", [*value[:position], part, *value[position:]]
+            for where, other in changed(part):
                 yield f"[{position}]{where}", [*value[:position], other, *value[position + 1 :]]
 
 
@@ -242,5 +242,5 @@ def test_annotations_of_generic_classes() -> None:
         *(IfStep(1, (), ()), IfStep("m < 2", (IfStep("m < 2", ("1",), ()),), ())),
         WhileStep([read], "go", ()),  # type: ignore[arg-type] # on purpose
     )
-    for each in wrong:
-        assert not steps((0, each)), each
+    for data in wrong:
+        assert not steps((0, data)), data

@@ -165,9 +165,9 @@ def test_kernels_link_together(tmp_path: Path) -> None:
     for name, kernel in kernels.items():
         kernel.export(tmp_path)
         (symbol,) = (
-            each
-            for each in symbols(tmp_path)
-            if name.replace(":", "_") in each and "pack" not in each
+            line
+            for line in symbols(tmp_path)
+            if name.replace(":", "_") in line and "pack" not in line
         )
         headers += [f'#include "{symbol}.h"', f'#include "{symbol}_pack_weights.h"']
         calls.append(f"""{{

@@ -88,7 +88,7 @@ def test_damaged_steps_are_made_again(own_cache: Path, damage: str) -> None:
         "no steps": zlib.compress(b"import os"),
         "another kernel's": zlib.compress(other.encode()),
     }[damage]
-    for path in [each for each in own_cache.rglob("*") if each.is_file()]:
+    for path in [kept for kept in own_cache.rglob("*") if kept.is_file()]:
         entry = decode(path.name, path.read_bytes())
         assert entry is not None
         found = read_entry(entry, request_of(small()))

@@ -54,15 +54,15 @@ def test_show_writes_a_page(tilewright: Command, tmp_path: Path) -> None:
     assert ended.out == f"{path}: matmul {' '.join(words)}\n"
     page = path.read_text(encoding="utf-8")
     data = data_of(page)
-    labels = [each["label"] for each in data["entries"] if "label" in each]
+    labels = [entry["label"] for entry in data["entries"] if "label" in entry]
     assert labels[0] == "stage naive"
     assert {"pass hoist", "config", "cost", "LLVM IR", "assembly"} <= set(labels)
     assert any(label.startswith("tile(") for label in labels)  # a transform
     assert "matmul_fwd_d" in labels  # what the target gets
     texts = {
-        each["label"]: "\n".join(data["texts"][each["after"]])
-        for each in data["entries"]
-        if "label" in each
+        entry["label"]: "\n".join(data["texts"][entry["after"]])
+        for entry in data["entries"]
+        if "label" in entry
     }
     assert "# predicted, not measured" in texts["config"]
     assert "instructions: " in texts["cost"]
@@ -92,7 +92,7 @@ def test_the_first_screen_says_why_it_is_so_fast() -> None:
 
 
 def test_durations_have_a_unit() -> None:
-    assert [duration(each) for each in (2.5, 3e-3, 4.56e-6, 7.891e-9)] == [
+    assert [duration(seconds) for seconds in (2.5, 3e-3, 4.56e-6, 7.891e-9)] == [
         *("2.5 s", "3 ms", "4.56 us", "7.89 ns"),
     ]
 
@@ -188,7 +188,7 @@ def test_clicking_through_the_stages(opened: Browser) -> None:
     assert opened.value(ROWS)[0][1].startswith("kernel conv_fwd_d(")
     data = json.loads(opened.value("document.getElementById('data').textContent"))
     stages = [
-        n for n, each in enumerate(data["entries"]) if each.get("label", "").startswith("stage ")
+        n for n, shown in enumerate(data["entries"]) if shown.get("label", "").startswith("stage ")
     ]
     assert len(stages) > 3
     pictures = set()

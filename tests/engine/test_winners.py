@@ -172,7 +172,7 @@ def test_rows_that_do_not_fit(path: Path) -> None:
     with pytest.warns(TuningWarning) as caught:
         tuned = tw.compile(tw.matmul(PROBLEM), threads=1, database=path)
     assert tuned.config == fits
-    said = [str(each.message) for each in caught]
+    said = [str(warning.message) for warning in caught]
     assert len(said) == 3
     for number, text in enumerate(said, start=1):
         assert text.startswith(f"row {number} of {path} is not used: ")

@@ -49,7 +49,7 @@ def test_a_table_and_its_figures(folder: Path, capsys: pytest.CaptureFixture[str
         "right": 1,
         "refused": 1,
     }
-    assert [each["status"] for each in data["not right"]] == ["refused"]
+    assert [case["status"] for case in data["not right"]] == ["refused"]
 
 
 def test_nothing_may_be_wrong(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

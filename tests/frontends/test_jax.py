@@ -159,9 +159,9 @@ def test_arguments_of_any_layout_and_type() -> None:
     assert jit(lambda z: z * z)(1 + 2j) == -3 + 4j
     few = jnp.arange(-8, 8).astype(jnp.int4)
     result = jit(lambda x: (x, x[::-1]))(few)
-    for each, expected in zip(result, (few, few[::-1]), strict=True):
-        assert each.dtype == few.dtype
-        np.testing.assert_array_equal(each, expected)
+    for array, expected in zip(result, (few, few[::-1]), strict=True):
+        assert array.dtype == few.dtype
+        np.testing.assert_array_equal(array, expected)
 
 
 def test_typed_keys() -> None:
@@ -176,7 +176,7 @@ def test_typed_keys() -> None:
         result, expected = jit(drawing, target="interpreter")(key), drawing(key)
         assert result[0].dtype == expected[0].dtype
         np.testing.assert_array_equal(
-            *(jax.random.key_data(each[0]) for each in (result, expected))
+            *(jax.random.key_data(state[0]) for state in (result, expected))
         )
         np.testing.assert_array_equal(result[1], expected[1])
 

@@ -43,8 +43,8 @@ def check(made: Any, target: str = "interpreter", **arrays: Any) -> Any:
     result = tw.compile(graph, target=target, threads=1)(**arrays)
     results = result if isinstance(result, dict) else {graph.outputs[0]: result}
     assert expected
-    for each, wanted in zip(results.values(), expected, strict=True):
-        np.testing.assert_allclose(each, wanted, rtol=1e-4, atol=1e-5)
+    for array, wanted in zip(results.values(), expected, strict=True):
+        np.testing.assert_allclose(array, wanted, rtol=1e-4, atol=1e-5)
     return graph
 
 
@@ -234,7 +234,7 @@ def test_cases_of_ops(module: str) -> None:
     cases = import_module("onnx_cases")
     import_module(f"onnx.backend.test.case.node.{module}")
     named = {
-        each.name: each for each in import_module("onnx.backend.test.case.node")._NodeTestCases
+        case.name: case for case in import_module("onnx.backend.test.case.node")._NodeTestCases
     }
     assert CASES[module]
     for name in CASES[module]:
@@ -346,7 +346,7 @@ def test_recurrent_layers_of_sequences_of_different_lengths(kind: str, direction
         shapes["y"] = (x.shape[0], both, x.shape[1], hidden)
         result = model([node], {"x": x.shape}, shapes, constants)
         found = tw.compile(tw.from_onnx(result), target="interpreter")(x=x)
-        return [found[each] for each in results]
+        return [found[output] for output in results]
 
     x = drawn(steps, batch, inner)
     y, *last = run(x, lengths)
@@ -354,8 +354,8 @@ def test_recurrent_layers_of_sequences_of_different_lengths(kind: str, direction
         alone, *end = run(np.ascontiguousarray(x[:length, n : n + 1]), None)
         np.testing.assert_allclose(y[:length, :, n], alone[:, :, 0], rtol=1e-5, atol=1e-6)
         assert not y[length:, :, n].any()
-        for each, wanted in zip(last, end, strict=True):
-            np.testing.assert_allclose(each[:, n], wanted[:, 0], rtol=1e-5, atol=1e-6)
+        for array, wanted in zip(last, end, strict=True):
+            np.testing.assert_allclose(array[:, n], wanted[:, 0], rtol=1e-5, atol=1e-6)
 
 
 def test_a_loop_that_depends_on_data() -> None:

@@ -51,7 +51,7 @@ def files(tmp_path: Path) -> list[str]:
 
 def test_outcomes(files: Sequence[str]) -> None:
     result = [outcome for file in files for outcome in outcomes(Path(file), "interpreter")]
-    assert [each.status for each in result] == [RIGHT, WRONG, REFUSED, "not read"]
+    assert [case.status for case in result] == [RIGHT, WRONG, REFUSED, "not read"]
     assert result[1].why == "line 5: 1 of 2 elements differ: at [1] it is 4.0, expected 5.0"
     assert result[2].why == "stablehlo.replica_id is not translated"
     both = Path(files[0]).with_name("both.mlir")
@@ -95,7 +95,7 @@ kernel scaled(in x: f32[2], constant c: f32[2] = {digest}, out y: f32[2], out z:
     kernel = parse_kernel(text, constants={digest: values})
     x = np.array([1.0, 3.0], np.float32)
     result = exact_results(kernel, {"x": x})
-    tenth, small = (float(np.float32(each)) for each in (0.1, 1e-05))
+    tenth, small = (float(np.float32(number)) for number in (0.1, 1e-05))
     assert result["y"].dtype == np.float64 and result["z"].dtype == dtype("bf16").numpy
     np.testing.assert_allclose(
         result["y"], x.astype(np.float64) * tenth + values.astype(np.float64) * small, rtol=1e-15
@@ -120,4 +120,4 @@ def test_a_part_of_the_folder(request: pytest.FixtureRequest) -> None:
         skips.lacking("StableHLO's test data is not here")
     paths = sorted(Path(folder).rglob("*.mlir"))[FIRST::STEP]
     result = [outcome for path in paths for outcome in outcomes(path, "interpreter")]
-    assert result and not [each for each in result if each.status not in (RIGHT, REFUSED)]
+    assert result and not [case for case in result if case.status not in (RIGHT, REFUSED)]

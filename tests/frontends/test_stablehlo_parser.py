@@ -30,7 +30,7 @@ def plain(value: object) -> object:
     if isinstance(value, Elements):
         return str(value.type), value.value.tolist()
     if isinstance(value, list | tuple):
-        return [plain(each) for each in value]
+        return [plain(part) for part in value]
     if isinstance(value, Record):
         return value.name, {k: plain(v) for k, v in value.fields.items() if plain(v) != []}
     return value
@@ -146,7 +146,7 @@ FORMS = {
 def test_both_forms_give_one_tree(name: str) -> None:
     takes = "%a: tensor<4x3xf32>, %b: tensor<2x2x2xf32>, %s: tensor<f32>"
     pretty, generic = (
-        parse_module(function(each, takes)).functions["main"].body for each in FORMS[name]
+        parse_module(function(form, takes)).functions["main"].body for form in FORMS[name]
     )
     assert tree(pretty) == tree(generic)
 

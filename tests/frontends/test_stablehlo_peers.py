@@ -73,7 +73,7 @@ def test_batch_norm_training_and_its_gradient() -> None:
         {"x": X, "s": F, "o": F},
         [X, F, F],
     )
-    result, mean, variance = run(text, *(each.astype(np.float32) for each in (x, scale, shift)))
+    result, mean, variance = run(text, *(array.astype(np.float32) for array in (x, scale, shift)))
     center, spread = x.mean((0, 2)), x.var((0, 2))
 
     def normalized(values: Any, factor: Any, offset: Any) -> Any:
@@ -91,14 +91,14 @@ def test_batch_norm_training_and_its_gradient() -> None:
         [X, F, F],
     )
     value = (x, scale, center, spread, back)
-    results = run(text, *(each.astype(np.float32) for each in value))
+    results = run(text, *(array.astype(np.float32) for array in value))
     # Gradients by differences, in f64.
     for place, values in enumerate((x, scale, shift)):
         wanted = np.zeros(values.shape)
         for index in np.ndindex(values.shape):
             ends = []
             for step in (1e-5, -1e-5):
-                moved = [each.copy() for each in (x, scale, shift)]
+                moved = [array.copy() for array in (x, scale, shift)]
                 moved[place][index] += step
                 ends.append((normalized(*moved) * back).sum())
             wanted[index] = (ends[0] - ends[1]) / 2e-5

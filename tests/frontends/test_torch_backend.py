@@ -84,12 +84,12 @@ def test_a_change_that_pytorch_does_not_count_is_seen(options: dict[str, Any]) -
     x, changed = torch.randn(2, 3, 4, 4), [*model.parameters(), *front[1].buffers()][:-1]
     with torch.no_grad():
         close(run(x), model(x))
-        for each in changed:
-            each.data.copy_(torch.rand_like(each) + 1)
+        for tensor in changed:
+            tensor.data.copy_(torch.rand_like(tensor) + 1)
             close(run(x), model(x), 1e-3)
-            each.data.view(-1)[:2].zero_()
+            tensor.data.view(-1)[:2].zero_()
             close(run(x), model(x), 1e-3)
-            each.detach().numpy().reshape(-1)[-1] = 3
+            tensor.detach().numpy().reshape(-1)[-1] = 3
             close(run(x), model(x), 1e-3)
 
 
@@ -103,8 +103,8 @@ def test_what_is_made_of_parameters_follows_them() -> None:
     norm = model[0][1]
     with torch.no_grad():
         close(run(x), model(x))
-        for each in (norm.running_var, norm.weight, model[0][0].weight, linear.weight, norm.bias):
-            each.mul_(1.5)
+        for tensor in (norm.running_var, norm.weight, model[0][0].weight, linear.weight, norm.bias):
+            tensor.mul_(1.5)
             close(run(x), model(x))
         linear.weight = nn.Parameter(linear.weight * 2)
         close(run(x), model(x))
@@ -247,7 +247,7 @@ def test_what_is_not_native_is_an_island() -> None:
     x = torch.randn(4, 4)
     close(compiled(f)(x), f(x))
     report = frontend().report(clear=True)
-    (island,) = [each for each in report.islands if "linalg" in each.op]
+    (island,) = [part for part in report.islands if "linalg" in part.op]
     assert island.count == 1 and island.why == "there is no such op in the table"
     assert island.op in str(report) and "native" in str(report)
     with pytest.raises(Exception, match="is not native") as raised:

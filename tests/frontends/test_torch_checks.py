@@ -122,7 +122,7 @@ def test_no_check_where_places_follow_or_nobody_asks() -> None:
         compiled(lambda x: F.embedding(torch.arange(4), x))(x)
         compiled(lambda x, i: x[i], checks=False)(x, torch.tensor([7, -9]))
         compiled(lambda x, i: x[i])(x, torch.tensor([0]))
-    assert [len(each.faults) for each in seen] == [0, 0, 1]
+    assert [len(check.faults) for check in seen] == [0, 0, 1]
 
 
 def test_gradients_check_as_well() -> None:

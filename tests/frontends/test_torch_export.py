@@ -51,7 +51,7 @@ def test_an_exported_program_is_a_graph() -> None:
     for name, expected in zip(("output0", "output1"), model(x, scale), strict=True):
         torch.testing.assert_close(torch.as_tensor(result[name]), expected.detach())
     assert calls == 1
-    assert any(each.span is not None for each in graph.kernel.body.body)
+    assert any(stmt.span is not None for stmt in graph.kernel.body.body)
 
 
 def test_what_a_program_updates_may_be_called_like_an_input() -> None:
@@ -169,7 +169,7 @@ def test_exported_programs_on_the_command_line(
     monkeypatch.setattr(
         torch.fx.GraphModule,
         "__call__",
-        lambda *values: [each + 1 for each in run(*values)],
+        lambda *values: [value + 1 for value in run(*values)],
     )
     ended = tilewright("verify", "graph", "net.pt2")
     assert ended.code == 1 and ended.lines[0].startswith("FAILED (b_calls: 1 of 1 elements differ")

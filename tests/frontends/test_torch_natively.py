@@ -209,8 +209,8 @@ def test_quotients_of_complex_numbers_do_not_overflow() -> None:
     """Where PyTorch's own do; beside sums of products in f64."""
     parts = torch.tensor([0.0, -0.4, 1.0, 2e-38, -3e38])
     every = torch.complex(*torch.meshgrid(parts, parts, indexing="ij")).flatten()
-    x, y = (each.flatten() for each in torch.meshgrid(every, every[1:], indexing="ij"))
-    a, b, c, d = (each.double() for each in (x.real, x.imag, y.real, y.imag))
+    x, y = (array.flatten() for array in torch.meshgrid(every, every[1:], indexing="ij"))
+    a, b, c, d = (part.double() for part in (x.real, x.imag, y.real, y.imag))
     exact = torch.complex(a * c + b * d, b * c - a * d) / (c * c + d * d)
     info = torch.finfo(torch.float32)
     is_normal = (exact.abs() < info.max) & (exact.abs() > 4 * info.tiny)

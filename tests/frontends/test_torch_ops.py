@@ -83,8 +83,8 @@ def test_integers_of_64_bits_wrap() -> None:
     run = torch.compile(wraps, backend="tilewright")
     results = wraps(v)
     assert len(results) == 10
-    for each, wanted in zip(run(v), results, strict=True):
-        assert each.tolist() == wanted.tolist()
+    for tensor, wanted in zip(run(v), results, strict=True):
+        assert tensor.tolist() == wanted.tolist()
 
 
 def test_a_window_of_one_number_is_for_all_dims() -> None:

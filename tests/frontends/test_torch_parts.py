@@ -95,7 +95,7 @@ def test_batch_norm_of_narrow_floats_in_training(
         x = torch.randn(2, 3, 4, 4).to(type_).requires_grad_()
         y = (compiled(model) if compiles else model)(x)
         y.float().square().sum().backward()
-        gradients = [each.grad for each in (x, *model.parameters())]
+        gradients = [tensor.grad for tensor in (x, *model.parameters())]
         return [y.detach(), *gradients, *model.buffers()]
 
     for found, wanted in zip(step(True), step(False), strict=True):

@@ -34,7 +34,7 @@ def _record(name: str, alpha: float = 0.0) -> Pair:
 
 
 def _erfc(x: Any) -> Any:
-    return np.array([math.erfc(each) for each in x])
+    return np.array([math.erfc(number) for number in x])
 
 
 def _gelu_tanh(x: Any) -> Any:
@@ -70,10 +70,10 @@ def kernel_of(
     out = buffer("y", type_, (SIZE,))
     o, lane = var("o"), var("l")
     kinds = {"vector": ("serial", "vector"), "items": ("grid", "lane"), "one": ("serial",) * 2}
-    outer, inner = (LoopKind(each) for each in kinds[kind])
+    outer, inner = (LoopKind(word) for word in kinds[kind])
     place = (o * 16 + lane,)
-    store = Store(out, place, build(*(load(each, place) for each in ins)))
-    params = (*(Param(each, "in") for each in ins), Param(out, "out"))
+    store = Store(out, place, build(*(load(input_, place) for input_ in ins)))
+    params = (*(Param(input_, "in") for input_ in ins), Param(out, "out"))
     nest = For(o, const(SIZE // 16), For(lane, const(16), store, inner), outer)
     return Kernel("k", params, nest)
 
@@ -173,7 +173,7 @@ def test_fmod_is_exact(kind: str, target: str, type_: DType) -> None:
     result = compiled(kernel, arrays, target)
     assert_same(result, interpreted(kernel, arrays))
     with np.errstate(all="ignore"):  # NaNs that signal
-        rows = np.column_stack([each.astype(np.float64) for each in (a, b, result["y"])])
+        rows = np.column_stack([column.astype(np.float64) for column in (a, b, result["y"])])
     for x, y, rest in rows.tolist():
         valid = math.isfinite(x) and y == y and y != 0
         assert math.isnan(rest) if not valid else rest == math.fmod(x, y)
@@ -204,7 +204,7 @@ def test_fmod_for_nvidia() -> None:
 def test_polygamma_of_negative_numbers(order: int, target: str) -> None:
     """Against its sum, as far as that goes, and what is left by its integral."""
     generator = np.random.default_rng(order)
-    near = np.concatenate([np.arange(-30, 2) + each for each in (1e-6, -1e-6)])
+    near = np.concatenate([np.arange(-30, 2) + distance for distance in (1e-6, -1e-6)])
     x = np.concatenate([generator.uniform(-40, 5, SIZE - near.size), near])
     places = x[:, None] + np.arange(2000)
     power, last = -float(order + 1), places[:, -1]
@@ -233,10 +233,10 @@ def test_complex_powers_with_real_exponents(seed: int) -> None:
     ins = [buffer(f"x{n}", f64, (SIZE,)) for n in range(3)]
     outs = [buffer(name, f64, (SIZE,)) for name in ("p", "q")]
     i = var("i")
-    a, b, c = (load(each, (i,)) for each in ins)
+    a, b, c = (load(input_, (i,)) for input_ in ins)
     power = complex_functions.power((a, b), (c, const(0.0, f64)))
     stores = Block(tuple(Store(o, (i,), e) for o, e in zip(outs, power, strict=True)))
-    params = (*(Param(each, "in") for each in ins), *(Param(out, "out") for out in outs))
+    params = (*(Param(input_, "in") for input_ in ins), *(Param(out, "out") for out in outs))
     kernel = Kernel("k", params, For(i, const(SIZE), stores, LoopKind.VECTOR))
     arrays = {f"x{n}": part for n, part in enumerate(parts)}
     arrays |= {"p": np.zeros(SIZE), "q": np.zeros(SIZE)}

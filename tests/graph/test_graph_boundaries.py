@@ -122,7 +122,7 @@ def test_a_chain_that_is_too_long() -> None:
         body += COPY.replace("copy", f"copy{n}").format(a=a, to=to)
     kernel = graph(body)
     result = list(boundaries(kernel, groups_in(kernel)))
-    assert [each.why for each in result] == ["a chain has 24 computes at most"]
+    assert [boundary.why for boundary in result] == ["a chain has 24 computes at most"]
 
 
 def test_every_reason_is_met_but_the_last_of_products_and_of_all() -> None:
@@ -178,9 +178,9 @@ def test_chains_of_products_are_one_kernel_by_predicted_time(
     assert (len(cut.kernels) == 1) == (decision.how == "one kernel")
     assert len(cut_graph(kernel).kernels) == 1
     given = {
-        each.name: np.random.default_rng(3).standard_normal(each.buffer.shape).astype(np.float32)
-        for each in kernel.arrays
-        if each.access == "in"
+        array.name: np.random.default_rng(3).standard_normal(array.buffer.shape).astype(np.float32)
+        for array in kernel.arrays
+        if array.access == "in"
     }
     scores = np.einsum("hid,hjd->hij", *(given[n].astype(np.float64) for n in "qk"))
     weights = np.exp(scores - scores.max(-1, keepdims=True))

@@ -164,8 +164,8 @@ def test_a_divided_graph_is_kept(fresh: None, monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.setattr(stored, name, None)
     again = compile_divided(tw.parse_kernel(DIVIDED), constant, "x86", 1)
     assert again.program.from_cache and again.constant == first.constant
-    for each in (first, again):
-        for name, found in called(each, values).items():
+    for divided in (first, again):
+        for name, found in called(divided, values).items():
             np.testing.assert_allclose(found, wanted[name], 1e-5, 1e-6)
     with pytest.raises(TypeError):  # other arguments are constant: it is another entry
         compile_divided(graph, {"w"}, "x86", 1)

@@ -114,7 +114,7 @@ def called(net: Linked, program: Any, name: str, arena: Any = None) -> dict[str,
         form = compiled.signature.forms[result]
         arrays[result] = np.full(form.shape, 7, form.dtype.numpy)
     order = [arrays[param.name] for param in compiled.signature.arguments]
-    pointers = (ctypes.c_void_p * len(order))(*(each.ctypes.data for each in order))
+    pointers = (ctypes.c_void_p * len(order))(*(array.ctypes.data for array in order))
     assert net.functions[f"net_{name}"](program, pointers, arena) == 0
     return {result: arrays[result] for result in compiled.signature.results}
 

@@ -21,9 +21,9 @@ _ODD = [np.inf, -np.inf, np.nan]
 
 # Of those that take numbers, and of small results of `gelu`, other tests say how far they are off.
 UNARY = {
-    each.name: each
-    for each in UNARY_FUNCTIONS.values()
-    if not each.parameters and not each.name.startswith("gelu")
+    unary_function.name: unary_function
+    for unary_function in UNARY_FUNCTIONS.values()
+    if not unary_function.parameters and not unary_function.name.startswith("gelu")
 }
 BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "atan2": np.arctan2,
@@ -48,7 +48,7 @@ def computed(
     inputs = [Buffer(f"x{k}", type_, (count,), row_major((count,))) for k, _ in enumerate(columns)]
     names = [var(f"a{k}", type_) for k, _ in enumerate(columns)]
     operands = tuple(
-        Operand(name, View(each, (i,))) for name, each in zip(names, inputs, strict=True)
+        Operand(name, View(input_, (i,))) for name, input_ in zip(names, inputs, strict=True)
     )
     body, outputs = [], []
     for name, function in functions_of.items():
@@ -58,7 +58,9 @@ def computed(
         body.append(
             Compute.single(f"{name}_", (Dim(i, const(count)),), View(out, (i,)), operands, value)
         )
-    params = [Param(each, "in") for each in inputs] + [Param(output, "out") for output in outputs]
+    params = [Param(input_, "in") for input_ in inputs] + [
+        Param(output, "out") for output in outputs
+    ]
     kernel = Kernel("functions", tuple(params), block(*body))
     results = tw.compile(kernel, threads=1)(*columns)
     return results if isinstance(results, dict) else {outputs[0].name: results}
@@ -71,8 +73,8 @@ def test_functions_are_numpys(type_: DType) -> None:
     x = _whole(x).astype(type_.numpy)
     result = computed({name: value.of for name, value in UNARY.items()}, type_, x)
     with np.errstate(all="ignore"):
-        for name, each in UNARY.items():
-            wanted = each.reference(x.astype(np.float64), 0.0, 0.0).astype(x.dtype)
+        for name, function in UNARY.items():
+            wanted = function.reference(x.astype(np.float64), 0.0, 0.0).astype(x.dtype)
             np.testing.assert_allclose(
                 result[name], wanted, rtol=64 * type_.epsilon, atol=0, err_msg=name
             )

@@ -110,7 +110,7 @@ def test_copies_of_what_nobody_needs_go() -> None:
     _, items = flow(tw.parse_kernel(HEAD + BEGIN + copy + END))
     own = {touch for item in items for touch in item.touches if touch.name in "st"}
     result = in_place.Run([[item.stmt] for item in items], own).in_place()
-    assert [len(each) for each in result] == [1, 0, 1]
+    assert [len(buffers) for buffers in result] == [1, 0, 1]
     assert "v = s[j, i]" in str(result[2][0])
 
 

@@ -93,7 +93,7 @@ def _arguments(kernel: Kernel) -> dict[str, Any]:
 
 
 def _names(kernel: Kernel) -> list[str]:
-    return [each.name for each in kernel.body.body if isinstance(each, Compute)]  # type: ignore[attr-defined]
+    return [stmt.name for stmt in kernel.body.body if isinstance(stmt, Compute)]  # type: ignore[attr-defined]
 
 
 @pytest.mark.usefixtures("always")

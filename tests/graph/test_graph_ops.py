@@ -212,9 +212,9 @@ def test_products_of_views_of_padded_and_of_converted_tensors() -> None:
 
     def build(a: Tensor, b: Tensor) -> list[Tensor]:
         zero, one = a.builder.splat(0.0, "f32"), a.builder.splat(1.0, "f32")
-        padded = [views.pad(a, each, (0, 1), (0, 1)) for each in (zero, one)]
+        padded = [views.pad(a, filling, (0, 1), (0, 1)) for filling in (zero, one)]
         longer = views.pad(b, zero, (1, 0), (1, 0))
-        return [matmul(each, longer) for each in padded]
+        return [matmul(factor, longer) for factor in padded]
 
     wanted = [
         np.pad(a, ((0, 0), (1, 1)), constant_values=v) @ np.pad(b, ((1, 1), (0, 0))) for v in (0, 1)

@@ -191,8 +191,8 @@ def test_what_changes_between_is_not_shared() -> None:
           b = b[i, j]
           y[i, j] = a + b
         """)
-    for each in (share_values, forward_views, fold_constants, fold_scales, drop_dead):
-        assert each(result) is result
+    for pass_ in (share_values, forward_views, fold_constants, fold_scales, drop_dead):
+        assert pass_(result) is result
 
 
 def test_views_are_read_through() -> None:
@@ -512,7 +512,7 @@ def test_scales_that_others_see_or_that_weights_do_not_have_stay() -> None:
 
     def shared(x: Tensor) -> list[Tensor]:
         weight = x.builder.constant(numbers(4, 3))
-        y, z = (dot_general(each, weight, contracting=((1,), (0,))) for each in (x, x))
+        y, z = (dot_general(factor, weight, contracting=((1,), (0,))) for factor in (x, x))
         return [z, elementwise(lambda a: a * 0.5, y)]
 
     for build in (others, rows, both, shared):
@@ -524,8 +524,8 @@ def test_softmax_of_a_linear_layer_through_all_stages() -> None:
     values = {"x": numbers(6, 8), "w": numbers(8, 5), "b": numbers(5)}
     wanted = expected_softmax(*values.values())
     result = graph(softmax, **values)
-    for each in PASSES:
-        result = each.function(result)
+    for pass_ in PASSES:
+        result = pass_.function(result)
         verify(result)
         np.testing.assert_allclose(run(result, **values)[0], wanted, 1e-5, 1e-6)
     assert optimized(result, check=True) is result

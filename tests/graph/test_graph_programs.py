@@ -244,10 +244,10 @@ def test_a_program_of_a_transformer_is_planned_well() -> None:
 def test_times_of_launches() -> None:
     program = compiled("x86")
     result = program.timed(**drawn(network()))
-    assert [each.launch for each in result] == list(range(22))
+    assert [launch.launch for launch in result] == list(range(22))
     assert len(program.launches) == 22
-    ends = [each.start + each.seconds for each in result]
-    assert ends == sorted(ends) and all(each.seconds > 0 for each in result)
+    ends = [launch.start + launch.seconds for launch in result]
+    assert ends == sorted(ends) and all(launch.seconds > 0 for launch in result)
 
 
 def test_which_kernels_become_programs() -> None:
@@ -282,11 +282,11 @@ def test_several_threads_call_one_program() -> None:
     """Each call has memory of its own; in an arena of the caller's, one at a time runs."""
     program, arrays = compiled("x86"), drawn(network())
     scaled = [arrays | {"x": arrays["x"] * np.float32(n + 1)} for n in range(4)]
-    wanted = [program(**each) for each in scaled]
+    wanted = [program(**scaled_arrays) for scaled_arrays in scaled]
 
     def calls(number: int) -> bool:
         result = (program(**scaled[number]) for _ in range(20))
-        return all((each == wanted[number]).all() for each in result)
+        return all((array == wanted[number]).all() for array in result)
 
     with ThreadPoolExecutor(4) as pool:
         assert all(pool.map(calls, range(4)))

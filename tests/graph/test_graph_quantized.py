@@ -31,7 +31,7 @@ RNG = np.random.default_rng
 
 def dequantized(x: Tensor, scale: Any, zero: Any, axis: int = 0) -> Tensor:
     """``(x - zero) * scale`` in f32, with numbers or arrays along ``axis``."""
-    factors = [along(x, each, axis) for each in (scale, zero)]
+    factors = [along(x, factor, axis) for factor in (scale, zero)]
     return elementwise(lambda q, s, z: (cast(f32, q) - z) * s, x, *factors, name="dequantized")
 
 
@@ -263,7 +263,7 @@ def contents(kernel: Kernel) -> dict[str, Any]:
 def chain(x: Tensor, w: Any, v: Any, between: DType) -> Tensor:
     """Two convolutions with a sum of what goes in and comes out; between them ``between``."""
     low = -128 if between is s8 else 0
-    weights = [dequantized(x.builder.constant(each), 0.004, 0) for each in (w, v)]
+    weights = [dequantized(x.builder.constant(array), 0.004, 0) for array in (w, v)]
     wide = dequantized(quantized(x, 0.0625, low + 100, between), 0.0625, low + 100)
     first = convolution(wide, weights[0], padding=((1, 1), (1, 1)))
     middle = dequantized(quantized(relu(first), 0.0625, low, between), 0.0625, low)

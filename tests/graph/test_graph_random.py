@@ -56,21 +56,21 @@ def test_every_pass_keeps_what_a_graph_computes(seed: int) -> None:
     known = run(before, **graph.inputs)
     assert known and len(PASSES) > 5
     exact = True
-    for each in PASSES:
-        after = each.function(before)
+    for pass_ in PASSES:
+        after = pass_.function(before)
         if after is before:
             continue
         verify(after)
         assert same(parse_kernel(str(after), constants=dict(after.constants)), after)
         # Weights are rounded after they were scaled.
-        exact = exact and each.name != "scales"
+        exact = exact and pass_.name != "scales"
         for got, want in zip(run(after, **graph.inputs), known, strict=True):
             if exact:
-                np.testing.assert_array_equal(got, want, err_msg=each.name)
+                np.testing.assert_array_equal(got, want, err_msg=pass_.name)
             else:
                 size = np.abs(want[np.isfinite(want)]).max(initial=1.0)
-                np.testing.assert_allclose(got, want, 2e-5, 2e-5 * float(size), err_msg=each.name)
-        assert each.function(after) is after or each.name in ("views", "scales")
+                np.testing.assert_allclose(got, want, 2e-5, 2e-5 * float(size), err_msg=pass_.name)
+        assert pass_.function(after) is after or pass_.name in ("views", "scales")
         before = after
 
 

@@ -78,9 +78,9 @@ def test_what_the_condition_says_of_memory_ends_with_a_store() -> None:
     )
     kernel = parsed(text)
     assert to_text(simplify_kernel(kernel)) == text
-    for each in (kernel, simplify_kernel(kernel), run_passes(kernel, check=True)):
+    for stage in (kernel, simplify_kernel(kernel), run_passes(kernel, check=True)):
         a = np.zeros(2, np.int32)
-        run(each, {"a": a})
+        run(stage, {"a": a})
         assert a.tolist() == [3, 2]
 
 

@@ -163,9 +163,9 @@ def exchanging(n: tw.s32, x: tw.array("T", 1), out: tw.array("T", 2)) -> None:
 def test_subgroups_among_barriers(target: str, dtype: Any) -> None:
     """Subgroups exchange values, each as its own control says, between barriers of all."""
     x, result = (np.arange(96) % 3).astype(dtype), []
-    for each in ("interpreter", target):
+    for device in ("interpreter", target):
         result.append(np.zeros((96, 5), dtype))
-        exchanging.launch(96, 2, x, result[-1], local=48, target=each)
+        exchanging.launch(96, 2, x, result[-1], local=48, target=device)
     np.testing.assert_array_equal(*result)
 
 

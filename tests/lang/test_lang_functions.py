@@ -163,7 +163,7 @@ def kinds(x: tw.array("f32", 1), out: tw.array("s32", 2)) -> None:
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_edges(target: str) -> None:
-    y, x = (np.ascontiguousarray(each.reshape(-1)) for each in np.meshgrid(EDGES, EDGES))
+    y, x = (np.ascontiguousarray(array.reshape(-1)) for array in np.meshgrid(EDGES, EDGES))
     out = np.zeros_like(x)
     angles.launch(len(x), y, x, out, target=target)
     wanted = np.arctan2(y, x)
@@ -189,7 +189,7 @@ def test_ldexp(dtype: Any, exponent: Any, target: str) -> None:
     ends = (-2300, -1070, -149, -127, -60, -1, 0, 1, 5, 127, 128, 278, 1023, 2200, 2**40)
     n = np.array([e for e in ends if info.min <= e <= info.max], exponent)
     x = np.array([1.0, -1.5, 0.75, 1e-40, 3e38, 0.0, np.inf], dtype)
-    x, n = (np.ascontiguousarray(each.reshape(-1)) for each in np.meshgrid(x, n))
+    x, n = (np.ascontiguousarray(array.reshape(-1)) for array in np.meshgrid(x, n))
     out = np.zeros_like(x)
     powers.launch(len(x), x, n, out, target=target)
     with np.errstate(all="ignore"):
@@ -224,7 +224,7 @@ def test_bits(name: str, target: str) -> None:
         distance %= width
         return (word << distance | word >> (width - distance)) & ((1 << width) - 1)
 
-    words = [int(each) & ((1 << width) - 1) for each in x]
+    words = [int(number) & ((1 << width) - 1) for number in x]
     wanted = [
         [width if not w else (w & -w).bit_length() - 1 for w in words],
         [int(f"{w:0{width}b}"[::-1], 2) for w in words],

@@ -57,11 +57,11 @@ ONE_BY_ONE = ("spmv", "collatz", "fft_step", "scan_blelloch", "histogram", "queu
 def test_who_runs_one_by_one() -> None:
     """On AVX2, whatever machine this is."""
     machine, result = find_target("x86:avx2").machine, []
-    for each in CASES:
-        arguments = each.arguments(np.random.default_rng(0))
-        kernel = each.kernel.specialized(each.range, *arguments, local=each.locals[0])
+    for case in CASES:
+        arguments = case.arguments(np.random.default_rng(0))
+        kernel = case.kernel.specialized(case.range, *arguments, local=case.locals[0])
         if default_config(kernel, machine).vector == 1:
-            result.append(each.name)
+            result.append(case.name)
     assert sorted(result) == sorted(ONE_BY_ONE)
 
 
@@ -106,7 +106,7 @@ def test_the_benchmark_has_every_kernel() -> None:
     script = importlib.util.module_from_spec(result)
     sys.modules[result.name] = script
     result.loader.exec_module(script)
-    assert script.WORKS.keys() == {each.name for each in CASES}
+    assert script.WORKS.keys() == {case.name for case in CASES}
     numbers, places = np.arange(4.0, dtype=np.float32), np.arange(4, dtype=np.int32)
     assert not script.differing("saxpy", [3, numbers], [3, numbers * (1 + 1e-6)])
     assert script.differing("saxpy", [3, numbers], [3, numbers + 1])

@@ -205,7 +205,7 @@ def test_sums_stay_in_tiles_of_the_matrix_unit(types: tuple[str, str, str], prod
     names = dict(zip("ABC", types, strict=True))
     kernel = behind.over(local=(1, 8), sizes=(32, 20, 128), types=types, **names)
     text = tw.compile(kernel, "x86:amx").source("asm")
-    assert [text.count(f"{each}\t") for each in ("tilezero", "tilestored")] == [4, 4]
+    assert [text.count(f"{instruction}\t") for instruction in ("tilezero", "tilestored")] == [4, 4]
     inside = [line.split()[0] for line in loop_of(text, product)]
     assert inside.count(product) == 4 * 128 // (32 if types == BF16 else 64)
     assert "tilestored" not in inside
@@ -234,8 +234,8 @@ def test_tiles_in_the_interpreter(
     a = g.integers(low, 4, (m, 2 * k)).astype(dtype(types[0]).numpy)
     b = g.integers(-3, 4, (2 * k, n)).astype(dtype(types[1]).numpy)
     given = {"a": a, "b": b, "c": np.zeros((m, n), dtype(types[2]).numpy)}
-    lengths = {f"{name}_{d}": each.shape[d] for name, each in given.items() for d in (0, 1)}
-    flat = {name: each.reshape(-1) for name, each in given.items()}
+    lengths = {f"{name}_{d}": array.shape[d] for name, array in given.items() for d in (0, 1)}
+    flat = {name: array.reshape(-1) for name, array in given.items()}
     run(stage, {**flat, **lengths, "global_0": 1, "global_1": 8})
     x, y = a.astype(np.float64), b.astype(np.float64)
     if kernel is scaled:

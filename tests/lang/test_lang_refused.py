@@ -328,12 +328,12 @@ def test_check_finds_what_is_planted(tmp_path: Path, tilewright: Command) -> Non
     ended = tilewright("check", *settings, "kernel", *(f"{file}:{name}" for name in names))
     assert ended.code == 1
     said = ended.out
-    for each in (
+    for text in (
         *("data race on 't'", "bad.py:7:5", "t[0] = 1.0"),
         *("out of bounds: x[", "bad.py:15:9", "x[i] = 1.0"),
         *("data race on 't'", "bad.py:23:9", "x[i] = t[31 - tw.local_id(0)]"),
     ):
-        assert each in said
+        assert text in said
     assert not re.search(r"FAILED.*:fine", said)
     assert re.search(r"PASSED.*:fine", said)
 

@@ -331,15 +331,15 @@ def test_bound_launches_see_what_changes_outside() -> None:
         "N = 3\n@tw.kernel\ndef k(x: tw.array('s32', 1)):\n    x[tw.global_id(0)] += N\n"
     )
     set_name = lambda value: space.update(N=value)  # noqa: E731
-    for each, changed in ((kernel, change), (space["k"], set_name)):
+    for function, changed in ((kernel, change), (space["k"], set_name)):
         x = np.zeros(4, np.int32)
         for _ in range(4):
-            each.launch(4, x, threads=1)
+            function.launch(4, x, threads=1)
         assert (x == 12).all()
-        assert each.launches._bound._calls
+        assert function.launches._bound._calls
         changed(5)
         with pytest.raises(KernelError, match=r"was 3 when .* was compiled, and is 5"):
-            each.launch(4, x, threads=1)
+            function.launch(4, x, threads=1)
         changed(3)
-        each.launch(4, x, threads=1)
+        function.launch(4, x, threads=1)
         assert (x == 15).all()

@@ -38,7 +38,7 @@ def case(
 ) -> None:
     """Adds a kernel to the suite."""
     sizes = (range_,) if isinstance(range_, int) else range_
-    local = [(each,) if isinstance(each, int) else each for each in locals_]
+    local = [(size,) if isinstance(size, int) else size for size in locals_]
     CASES.append(Case(kernel, sizes, local, arguments, wanted, tolerance))
 
 

@@ -323,7 +323,7 @@ def _subgroup_scans(x, out):
         rows[:, ::-1] + rows[:, 3:4],
         (some * 2 + 1) * 1000 + up + down,
     ]
-    return {1: np.stack([each.ravel() for each in result])}
+    return {1: np.stack([array.ravel() for array in result])}
 
 
 case(

@@ -56,7 +56,7 @@ def black_scholes(
 
 def _options(price, strike, years, call, put, rate, volatility):
     phi = np.vectorize(lambda x: 0.5 * (1 + math.erf(x * math.sqrt(0.5))))
-    s, k, t = (each.astype(np.float64) for each in (price, strike, years))
+    s, k, t = (array.astype(np.float64) for array in (price, strike, years))
     d1 = (np.log(s / k) + (rate + 0.5 * volatility**2) * t) / (volatility * np.sqrt(t))
     d2 = d1 - volatility * np.sqrt(t)
     discounted = k * np.exp(-rate * t)

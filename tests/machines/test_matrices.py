@@ -247,10 +247,10 @@ CASES: dict[str, tuple[Op, str]] = {
 def test_default_configs_multiply_matrices(name: str) -> None:
     op, level = CASES[name]
     used = _used(_stages(op, level))
-    assert any(each.startswith("mma_") for each in used)
+    assert any(instruction.startswith("mma_") for instruction in used)
     # Doubles have no such load, nor has compute capability 7.0.
     loads = level != "sm_70" and name != "f64"
-    assert any(each.startswith("ldmatrix_") for each in used) == loads
+    assert any(instruction.startswith("ldmatrix_") for instruction in used) == loads
 
 
 # By the layouts of A and B: what the default config multiplies with.
@@ -273,11 +273,12 @@ def test_fpmath_rounds_what_is_multiplied(name: str) -> None:
     assert f"add= f32({name}(a)) * f32({name}(b))" in to_text(kernel)
     inputs = make_inputs(op, exact=False, seed=3)
     a, b = (
-        convert(inputs[each], f32, dtype(name)).astype(np.float64) for each in ("src", "weights")
+        convert(inputs[tensor], f32, dtype(name)).astype(np.float64)
+        for tensor in ("src", "weights")
     )
     _, scheduled = choose.choose(Start.of(op), MACHINE)
     for stage in (kernel, scheduled.kernel):
-        memory = {each: array.ravel() for each, array in inputs.items()}
+        memory = {tensor: array.ravel() for tensor, array in inputs.items()}
         memory["dst"] = np.zeros(20 * 24, np.float32)
         run(stage, memory)
         assert np.abs(memory["dst"].reshape(20, 24) - a @ b).max() < 1e-5
@@ -314,7 +315,7 @@ def test_tiles_fit_in_registers(name: str) -> None:
     op, level = FULL[name]
     op, machine = op.resolved(), nvidia.machine(level)
     _, scheduled = choose.choose(Start.of(op), machine)
-    assert any(each.startswith("mma_") for each in _used(scheduled.kernel))
+    assert any(instruction.startswith("mma_") for instruction in _used(scheduled.kernel))
     if assembled(_ptx(scheduled.kernel, level), level) is None:
         pytest.skip(f"no ptxas here knows {level}")
 

@@ -266,7 +266,7 @@ def test_products_are_started_and_awaited() -> None:
     assert text.count("fence_async()\n") == text.count("barrier()\n") == 2
     x, w = (np.random.default_rng(seed).integers(-3, 4, (128, 64)) for seed in (1, 2))
     y = np.zeros(64 * 64, np.float32)
-    values = {name: each.astype(bf16.numpy).ravel() for name, each in (("x", x), ("w", w))}
+    values = {name: array.astype(bf16.numpy).ravel() for name, array in (("x", x), ("w", w))}
     run(kernel, {**values, "y": y})
     assert (y.reshape(64, 64) == x[:64] @ w[:64] + x[64:] @ w[64:]).all()
     # What is awaited elsewhere stays so.

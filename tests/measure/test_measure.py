@@ -95,8 +95,8 @@ def test_a_quiet_machine(threads: int) -> None:
     result = compare(Invented(), threads)
     assert ratio(result) == pytest.approx(2.0)
     assert result.noise == () and result.attempts == 1
-    for each in result.times.values():
-        assert each.spread == pytest.approx(0, abs=1e-9) and each.rounds >= MIN_ROUNDS
+    for times in result.times.values():
+        assert times.spread == pytest.approx(0, abs=1e-9) and times.rounds >= MIN_ROUNDS
     assert result.conditions.others == pytest.approx(0, abs=1e-9)
     assert result.conditions.disturbed == 0 and result.conditions.stolen == 0
 

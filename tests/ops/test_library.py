@@ -97,7 +97,7 @@ def test_benchmarks_find_a_peer(driver: str) -> None:
 @pytest.mark.parametrize("driver", RECORDS)
 def test_records_refuse_what_they_do_not_take(driver: str) -> None:
     problem = LIBRARY[driver].parse(LIBRARY[driver].example)
-    other = next(each for each in Direction if each not in problem.directions)
+    other = next(direction for direction in Direction if direction not in problem.directions)
     with pytest.raises(UnsupportedError, match="has no direction"):
         Case(problem, direction=other).op()
     with pytest.raises(UnsupportedError, match="takes no bias"):
@@ -143,11 +143,11 @@ def test_answers_are_those_of_torch(driver: str) -> None:
             result = problem.peer(torch, values, case.direction)()
         except UnsupportedError:
             continue
-        for each, tensor in zip(
+        for accepted, tensor in zip(
             wanted.values(), result if isinstance(result, tuple | list) else (result,), strict=False
         ):
             np.testing.assert_allclose(
-                tensor.numpy().reshape(np.shape(each.want)), each.want, rtol=1e-9, atol=1e-9
+                tensor.numpy().reshape(np.shape(accepted.want)), accepted.want, rtol=1e-9, atol=1e-9
             )
         compared.add(key)
     assert compared or driver in NO_PEER, "PyTorch has none of these"

@@ -89,12 +89,12 @@ def test_accumulators_hold_sums(types: str) -> None:
         partial(tw.convolution, "ic4ih5oc6kh3"),
     )
     assert len(ALL) > 9
-    for call, each in product(calls, ALL):
-        if each.name in ACCUMULATORS[types].split():
-            assert call(dtype=types, accumulator=each).accumulator is each
+    for call, type_ in product(calls, ALL):
+        if type_.name in ACCUMULATORS[types].split():
+            assert call(dtype=types, accumulator=type_).accumulator is type_
         else:
-            with pytest.raises(UnsupportedError, match=f"are not kept in {each}[^$]*choose"):
-                call(dtype=types, accumulator=each.name)
+            with pytest.raises(UnsupportedError, match=f"are not kept in {type_}[^$]*choose"):
+                call(dtype=types, accumulator=type_.name)
 
 
 def test_accumulators_of_gradients_are_of_what_is_multiplied() -> None:

@@ -109,7 +109,7 @@ def test_elements_of_a_byte_each_are_packed(layout: str) -> None:
         "weights_scale": np.ones((2, 9), np.float32),
     }
     run = tw.compile(op_of("3x64:64x9", "f32:s4:f32", point=None, weights=layout), "x86:avx2")
-    results = [run(weights=run.pack("weights", each), **values) for each in (numbers, held)]
+    results = [run(weights=run.pack("weights", weights), **values) for weights in (numbers, held)]
     assert np.array_equal(results[0], values["src"] @ numbers.astype(np.float32))
     assert np.array_equal(*results)
     for other in (numbers[:63], numbers[:, :8], numbers.astype(np.int8), numbers[0]):

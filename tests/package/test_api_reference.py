@@ -39,7 +39,9 @@ def test_every_name_is_there() -> None:
 
 
 def headings(text: str) -> set[str]:
-    return {api_reference.anchor(each) for each in re.findall(r"^#+ (.+)$", text, re.MULTILINE)}
+    return {
+        api_reference.anchor(heading) for heading in re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    }
 
 
 @pytest.mark.parametrize("page", PAGES)

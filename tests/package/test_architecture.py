@@ -282,10 +282,10 @@ def _placed(tree: ast.AST) -> Iterator[tuple[ast.AST, str, bool]]:
         elif isinstance(node, ast.If):
             typing_only = typing_only or ast.unparse(node.test) == "TYPE_CHECKING"
         inside = [
-            (each, function, typing_only)
+            (child, function, typing_only)
             for part in node.__dict__.values()
-            for each in (part if part.__class__ is list else (part,))
-            if each.__class__ not in _LEAVES
+            for child in (part if part.__class__ is list else (part,))
+            if child.__class__ not in _LEAVES
         ]
         rest += inside[::-1]
 
@@ -307,15 +307,15 @@ def ranks(modules: Mapping[str, Module]) -> Iterator[str]:
         if module.room not in RANK:
             yield f"{module.file}: the room {module.room!r} has no rank"
             continue
-        for each in module.imports:
-            target = _inner(each.target)
+        for imported in module.imports:
+            target = _inner(imported.target)
             if target is None:
                 continue
             room = target.split(".")[0]
             lower = RANK.get(room, len(RANKS)) < RANK[module.room]
             if room != module.room and not lower and (module.room, room) not in PEERS:
                 name = room or "the package itself"
-                yield f"{module.file}:{each.line}: {module.room} may not import {name}"
+                yield f"{module.file}:{imported.line}: {module.room} may not import {name}"
 
 
 def layers(modules: Mapping[str, Module]) -> Iterator[str]:
@@ -326,11 +326,11 @@ def layers(modules: Mapping[str, Module]) -> Iterator[str]:
             if not module.name.startswith(f"{room}."):
                 continue
             own = level.get(module.name.removeprefix(f"{room}."), level["*"])
-            for each in module.imports:
-                target = _inner(each.target) or ""
+            for imported in module.imports:
+                target = _inner(imported.target) or ""
                 name = target.removeprefix(f"{room}.")
                 if name != target and level.get(name, level["*"]) > own:
-                    yield f"{module.file}:{each.line}: {name} is of a later layer"
+                    yield f"{module.file}:{imported.line}: {name} is of a later layer"
         files = {name.removeprefix(f"{room}.") for name in modules if name.startswith(f"{room}.")}
         if len(modules) > 50:
             yield from (f"LAYERS: {room} has no file {n}" for n in level.keys() - files - {"*"})
@@ -340,15 +340,15 @@ def families(modules: Mapping[str, Module]) -> Iterator[str]:
     """A vendor's machines are known to those who make them, and to their own target; targets
     schedule nothing."""
     for module in modules.values():
-        for each in module.imports:
-            target = _inner(each.target) or ""
+        for imported in module.imports:
+            target = _inner(imported.target) or ""
             room, *rest = target.split(".")
             if room == "machines" and rest and rest[0] in FAMILIES:
                 own = module.name.startswith((f"machines.{rest[0]}", f"targets.{rest[0]}"))
                 if not own and module.room not in ("testing", "bench", "cli"):
-                    yield f"{module.file}:{each.line}: knows the machines of {rest[0]}"
+                    yield f"{module.file}:{imported.line}: knows the machines of {rest[0]}"
             if room == "schedule" and module.room == "targets":
-                yield f"{module.file}:{each.line}: a target schedules nothing"
+                yield f"{module.file}:{imported.line}: a target schedules nothing"
 
 
 def cycles(modules: Mapping[str, Module]) -> Iterator[str]:
@@ -356,9 +356,9 @@ def cycles(modules: Mapping[str, Module]) -> Iterator[str]:
     graph = {
         name: {
             target
-            for each in module.imports
-            if not (each.typing_only and module.file.endswith("__init__.py"))
-            and (target := _inner(each.target)) in modules
+            for imported in module.imports
+            if not (imported.typing_only and module.file.endswith("__init__.py"))
+            and (target := _inner(imported.target)) in modules
         }
         for name, module in modules.items()
     }
@@ -384,18 +384,18 @@ def cycles(modules: Mapping[str, Module]) -> Iterator[str]:
 def late_imports(modules: Mapping[str, Module]) -> Iterator[str]:
     used = set()
     for module in modules.values():
-        for each in module.imports:
-            place = f"{module.file}:{each.line}"
-            if each.target.startswith("."):
+        for imported in module.imports:
+            place = f"{module.file}:{imported.line}"
+            if imported.target.startswith("."):
                 yield f"{place}: a relative import"
-            if each.function and module.room not in ("cli", ""):
-                used.add((module.file, each.function))
-                if (module.file, each.function) not in LATE_IMPORTS:
-                    yield f"{place}: an import in the function {each.function}"
-            root = each.target.split(".")[0]
+            if imported.function and module.room not in ("cli", ""):
+                used.add((module.file, imported.function))
+                if (module.file, imported.function) not in LATE_IMPORTS:
+                    yield f"{place}: an import in the function {imported.function}"
+            root = imported.target.split(".")[0]
             own = any(module.file.startswith(f) and root == frame for f, frame in FRAMES.items())
-            if not each.function and root in OPTIONAL and not own:
-                yield f"{place}: {each.target} is optional: import it in a loader"
+            if not imported.function and root in OPTIONAL and not own:
+                yield f"{place}: {imported.target} is optional: import it in a loader"
     yield from _stale("LATE_IMPORTS", LATE_IMPORTS, used, modules)
 
 
@@ -479,8 +479,10 @@ def _compared(node: ast.AST) -> Iterator[str]:
     """The texts that ``node`` compares something with."""
     parts: list[ast.expr] = []
     if isinstance(node, ast.Compare):
-        for each in (node.left, *node.comparators):
-            parts += each.elts if isinstance(each, ast.Tuple | ast.List | ast.Set) else [each]
+        for operand in (node.left, *node.comparators):
+            parts += (
+                operand.elts if isinstance(operand, ast.Tuple | ast.List | ast.Set) else [operand]
+            )
     elif isinstance(node, ast.MatchValue):
         parts = [node.value]
     elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):

@@ -103,7 +103,7 @@ def test_each_diff_has_a_use() -> None:
 
 @pytest.mark.parametrize("word", USES)
 def test_what_a_diff_adds_works(word: str, tmp_path: Path) -> None:
-    (diff,) = (each for each in diffs() if word in each)
+    (diff,) = (candidate for candidate in diffs() if word in candidate)
     shutil.copytree(ROOT / "src", tmp_path / "src")
     apply(diff, tmp_path)
     environment = {**os.environ, "PYTHONPATH": str(tmp_path / "src")}

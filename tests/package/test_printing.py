@@ -82,8 +82,8 @@ def test_lines() -> None:
     assert repr(kernel.target) == "find_target('x86:avx2')"
     assert repr(kernel.target.machine) == "<machine x86-avx2>"
     assert repr(kernel.target.machine.instructions[0]) == "<instruction fma_f32x4>"
-    for each in (kernel.schedule, kernel.stages["naive"], kernel.module, kernel.start):
-        assert len(repr(each)) < 200, each
+    for value in (kernel.schedule, kernel.stages["naive"], kernel.module, kernel.start):
+        assert len(repr(value)) < 200, value
     assert parse_kernel(str(kernel.stages["naive"])).name == "conv_fwd_b"
     packed = kernel.pack("weights", np.zeros((32, 8, 3, 3), np.float32))
     assert repr(packed) == "Packed(name='weights', device=None)"

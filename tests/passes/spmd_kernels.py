@@ -42,7 +42,7 @@ class Drawing:
         flat = "t = " + self.flat()
         depth = 2
         values = ("inout x: s32[%d]", "inout y: s32[%d]", "in n: s64[%d]")
-        params = ", ".join([*(each % total for each in values), "inout c: s32[4]"])
+        params = ", ".join([*(value % total for value in values), "inout c: s32[4]"])
         lines = [f"kernel k({params}):"]
         lines += [f"  grid for g in {GROUPS}:", f"    alloc s: s32[{self.items}] workgroup"]
         kinds = rng.choice((("workgroup",) * 3, ("workgroup", "workgroup", "lane")))
@@ -127,7 +127,7 @@ class Drawing:
             yield line
             for _ in range(rng.randint(1, 2)):
                 if depth and rng.random() < 0.2:
-                    yield from (f"  {each}" for each in self.choose(depth - 1))
+                    yield from (f"  {chosen}" for chosen in self.choose(depth - 1))
                 places = [rng.choice(("v[0]", "u[0]")) for _ in range(2)]
                 yield f"  {places[0]} = {rng.choice((places[1], f'{places[1]} + i', 's32(3)'))}"
             if rng.random() < 0.4:

@@ -50,7 +50,7 @@ def stays(body: str) -> None:
 
 def same_results(first: Kernel, second: Kernel, seed: int = 0) -> None:
     results = []
-    for each in (first, second):
+    for kernel in (first, second):
         rng = np.random.default_rng(seed)
         arrays: dict[str, Any] = {}
         for p in first.params:
@@ -58,7 +58,7 @@ def same_results(first: Kernel, second: Kernel, seed: int = 0) -> None:
             if p.name == "table":
                 numbers = numbers % 8
             arrays[p.name] = np.array(convert(numbers, f64, p.dtype))
-        run(each, arrays)
+        run(kernel, arrays)
         results.append(arrays)
     for name, wanted in results[0].items():
         # bf16 has no NaN that numpy takes for equal.

@@ -140,5 +140,5 @@ def test_pairs_are_stored_as_one() -> None:
     )
     result = coarsen_conditions(source)
     assert "if g * 32 + l < 500:" in to_text(result)
-    stores = [re.findall(r"st\.global\S*", ptx(to_text(each))) for each in (source, result)]
+    stores = [re.findall(r"st\.global\S*", ptx(to_text(stage))) for stage in (source, result)]
     assert stores == [["st.global.b16"] * 2, ["st.global.b32"]]

@@ -30,8 +30,8 @@ def check(seed: int) -> None:
         verify(again)
         result = {name: value.copy() for name, value in values.items()}
         run(again, result)
-        for name, each in wanted.items():
-            np.testing.assert_array_equal(result[name], each, f"{name}\n{to_text(made)}")
+        for name, array in wanted.items():
+            np.testing.assert_array_equal(result[name], array, f"{name}\n{to_text(made)}")
     config = rng.choice([None, *(PlainConfig(vector=n) for n in (8, 4, 1))])
     compiled = tw.compile(kernel, target="x86", config=config)(**values)
     for name in ("x", "y", "c"):

@@ -34,7 +34,7 @@ def test_kept(tmp_path: Path) -> None:
         assert with_kept_costs(MACHINE, "another") is MACHINE
         assert with_kept_costs(x86.machine("avx512"), "any").costs == x86.machine("avx512").costs
         assert json.loads(path.read_text())["kernels"] == 7
-        assert [each.name for each in path.parent.iterdir()] == [path.name]
+        assert [entry.name for entry in path.parent.iterdir()] == [path.name]
     assert with_kept_costs(replace(MACHINE, costs=None), "any").costs is None
 
 
@@ -49,7 +49,7 @@ def test_a_write_that_fails_leaves_what_was_there(
         monkeypatch.setattr("os.replace", full)
         with pytest.raises(OSError, match="No space left"):
             keep_costs(MACHINE.costs, "any", MACHINE, {})
-        assert [each.name for each in path.parent.iterdir()] == [path.name]
+        assert [entry.name for entry in path.parent.iterdir()] == [path.name]
         assert with_kept_costs(MACHINE, "any").costs == FITTED
 
 

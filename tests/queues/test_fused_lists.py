@@ -43,7 +43,7 @@ def test_ops_and_functions(queue: tw.Queue, whole: bool) -> None:
     assert report is not None and report.kernels[-2:] == ("matmul_fwd_d", "add_bias")
     hidden = np.maximum(x.numpy() @ w1.numpy() + b1.numpy(), 0)
     assert (y.numpy() == hidden @ w2.numpy() + b2.numpy()).all()
-    assert [each.has_memory for each in (p1, t1, h, p2)] == [False, False, not whole, False]
+    assert [buffer.has_memory for buffer in (p1, t1, h, p2)] == [False, False, not whole, False]
 
 
 # Ranges.
@@ -165,8 +165,8 @@ def test_parts_with_strides(queue: tw.Queue, part: str, scope: str) -> None:
     shape = (16, 4, 16) if part == "a number" else (16, 24)
     wide = [np.arange(np.prod(shape), dtype=np.float32).reshape(shape) + k for k in range(2)]
     t, x, y = (
-        each[PARTS[part]]
-        for each in (queue.buffer(shape=shape, dtype="f32"), *map(queue.buffer, wide))
+        memory[PARTS[part]]
+        for memory in (queue.buffer(shape=shape, dtype="f32"), *map(queue.buffer, wide))
     )
     assert x.shape == (8, 8)
     with queue.fusion(promote={t: scope}, require=True) as fusion:

@@ -50,9 +50,9 @@ def test_calls_with_new_results(queue: tw.Queue, monkeypatch: pytest.MonkeyPatch
     held = queue.submit(op, src=src, weights=weights).results["dst"]
     queue.cancel_fusion()
     assert planned == ["plan_call"] * 2
-    values = [each.numpy() for each in (*results, turned.results["dst"], held)]
-    for each, wanted in zip(values, (4, 16, 36, 12, -12), strict=True):
-        assert (each == wanted).all()
+    values = [buffer.numpy() for buffer in (*results, turned.results["dst"], held)]
+    for array, wanted in zip(values, (4, 16, 36, 12, -12), strict=True):
+        assert (array == wanted).all()
     src.close()
     with pytest.raises(tw.QueueError, match="closed"):
         queue.submit(op, src=src, weights=weights)
@@ -101,7 +101,7 @@ def gone(memory: list[weakref.ref[Any]]) -> bool:
     """Whether nobody holds it; workers, who drop what they held after the host goes on, may."""
     for _ in range(300):
         gc.collect()
-        if all(each() is None for each in memory):
+        if all(reference() is None for reference in memory):
             return True
         time.sleep(0.01)
     return False
@@ -150,7 +150,7 @@ def test_plans_of_lists_hold_no_memory(queue: tw.Queue, late: bool) -> None:
         queue.submit(doubled_1d, (64,), result, buffers[2])
     queue.submit(doubled_1d, (64,), result, buffers[1])
     assert (buffers[1].numpy() == 16).all() and (buffers[2].numpy() == 16).all()
-    memory = [weakref.ref(each) for each in (x, result, *buffers)]
+    memory = [weakref.ref(buffer) for buffer in (x, result, *buffers)]
     queue.start_fusion()
     queue.cancel_fusion()
     queue.wait()

@@ -211,7 +211,7 @@ def test_two_chains_that_take_turns() -> None:
     with tw.Queue("x86", fusion="auto") as queue:
         x, y = queue.buffer(ints()), queue.buffer(ints())
         gate = Gate(queue, x, y)
-        events = [queue.submit(step, (N,), N, each) for each in (x, y, x, y)]
+        events = [queue.submit(step, (N,), N, buffer) for buffer in (x, y, x, y)]
         both = queue.submit(scale_add, (N,), N, 1, x, y)
         gate.open()
         both.wait()

@@ -39,7 +39,7 @@ class _Chain:
         )
 
     def say(self, name: str, dims: str, *body: str) -> None:
-        self.lines += [f"  compute {name}({dims}):", *(f"    {each}" for each in body)]
+        self.lines += [f"  compute {name}({dims}):", *(f"    {line}" for line in body)]
 
     def pick(self, dims: str) -> str:
         """An element of a tensor that has no other dims."""
@@ -138,7 +138,7 @@ def drawn(rng: random.Random, symbols: str = "") -> str:
         rng.choices(steps, (4, 4, 1, 1, 1))[0]()
     last = chain.pick("ij")
     chain.say("last", chain.over("ij"), f"y[i, j] = {last} + {chain.pick('ij')}")
-    allocs = [f"  alloc {each}" for each in chain.allocated]
+    allocs = [f"  alloc {allocated}" for allocated in chain.allocated]
     n, m = sizes["i"], sizes["j"]
     passed = "".join(f"{sizes[dim]}: s64 in 1..300, " for dim in symbols)
     head = f"kernel chain({passed}in x: f32[{n}, {m}], in b: f32[{m}], out y: f32[{n}, {m}]):"

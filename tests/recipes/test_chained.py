@@ -176,7 +176,7 @@ def test_keys_and_values_are_packed_once_for_a_head() -> None:
     kernel = tw.compile(op, target="x86:avx512_bf16", threads=2)
     body = kernel.stages["packed once"].body
     ahead = [s for s in sequence(body) if isinstance(s, For)][:-1]
-    packed = {each.buffer for each in sequence(body) if isinstance(each, Allocate)}
+    packed = {stmt.buffer for stmt in sequence(body) if isinstance(stmt, Allocate)}
     assert len(ahead) == len(packed) == 2
     assert all(held.shape[:2] == (2, 2) for held in packed)
     assert not packed & buffers_written(sequence(body)[-1])
@@ -190,7 +190,7 @@ def test_what_would_take_much_memory_is_packed_in_its_loops(
     op = tw.attention("1x4x256x64:1x2x256x64", "causal", dtype=bf16)
     _, schedule = choose.choose(Start.of(op), machine("x86:avx512_bf16"))
     body = schedule.stages["packed once"].body
-    (keys,) = [each.buffer for each in sequence(body) if isinstance(each, Allocate)]
+    (keys,) = [stmt.buffer for stmt in sequence(body) if isinstance(stmt, Allocate)]
     assert keys.bytes <= recipe._ONCE < 2 * keys.bytes
 
 

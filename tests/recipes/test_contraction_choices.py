@@ -40,7 +40,7 @@ def test_what_the_model_chooses_is_among_them(name: str, target: str) -> None:
     for candidate in branch.recipe.candidates(start, machine):
         chosen = branch.chosen(candidate.config)
         for choice in branch.choices:
-            values = choice.values({each: chosen[each] for each in choice.after})
+            values = choice.values({earlier: chosen[earlier] for earlier in choice.after})
             assert chosen[choice.name] in list(values), choice.name
         assert branch.completed(chosen, None) == candidate.config
         predicted = branch.recipe.predict(start, machine, candidate.config)

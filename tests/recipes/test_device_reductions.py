@@ -33,9 +33,9 @@ def scheduled(kernel: Kernel, cores: int) -> Kernel:
         for p in kernel.arrays
     }
     results: list[dict[str, Any]] = []
-    for each in (kernel, result):
+    for stage in (kernel, result):
         results.append({name: array.copy() for name, array in memory.items()})
-        interpret(each, results[-1])
+        interpret(stage, results[-1])
     for name, array in results[0].items():
         np.testing.assert_array_equal(results[1][name], array, err_msg=name)
     return result

@@ -81,12 +81,12 @@ def test_what_the_instruction_computes(types: tuple[str, str]) -> None:
     random = np.random.default_rng(0)
     memory: dict[str, Any] = {"y": np.zeros(12, np.int32)}
     # All values, the extreme ones too; and sums that wrap.
-    for operand, size, each in (("a", 24, types[0]), ("b", 96, types[1])):
-        least, most = (-128, 128) if each == "s8" else (0, 256)
+    for operand, size, type_ in (("a", 24, types[0]), ("b", 96, types[1])):
+        least, most = (-128, 128) if type_ == "s8" else (0, 256)
         values = random.integers(least, most, size)
         values[:4] = least
         values[-4:] = most - 1
-        memory[operand] = values.astype(dtype(each).numpy)
+        memory[operand] = values.astype(dtype(type_).numpy)
     memory["c"] = random.integers(-(2**31), 2**31, 12).astype(np.int32)
     run(kernel, memory)
     a, b = memory["a"].reshape(3, 2, 4), memory["b"].reshape(3, 2, 4, 4)
@@ -162,7 +162,7 @@ CASES: dict[str, Op] = {
 @pytest.mark.parametrize("name", in_turns(4, CASES))
 def test_default_configs_add_up_neighbours(name: str) -> None:
     scheduled = check_races(CASES[name], MACHINE)
-    assert any(each.startswith("dp4a_") for each in _used(scheduled.kernel))
+    assert any(instruction.startswith("dp4a_") for instruction in _used(scheduled.kernel))
     ptx = _ptx(scheduled.kernel)
     assert "dp4a." in ptx
     for text in (ptx, *map(_ptx, scheduled.packed.values())):

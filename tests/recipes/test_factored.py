@@ -110,10 +110,10 @@ def test_sums_are_the_same(body: str, inner: tuple[str, ...]) -> None:
         if array.access == "in"
     }
     results = []
-    for each in (kernel, result):
+    for stage in (kernel, result):
         memory = {**values, "y": np.zeros(6, np.float32)}
         flat = {name: np.ascontiguousarray(array).reshape(-1) for name, array in memory.items()}
-        run(each, flat)
+        run(stage, flat)
         results.append(flat["y"])
     np.testing.assert_array_equal(*results)
     sums = [s for s in BODIES[body] if f"compute {s}(" in to_text(result)]

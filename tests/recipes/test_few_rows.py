@@ -59,7 +59,7 @@ def test_what_lies_along_the_results_is_converted_as_it_is_read(type: str, m: in
     kernel = tw.parse_kernel(text)
     machine, start = find_target("x86:avx2").machine, request_of(kernel).start()
     (group,) = starts(start, choose.cut_for(start, machine))
-    config, *others = [each.config for each in Contraction().candidates(group, machine)]
+    config, *others = [candidate.config for candidate in Contraction().candidates(group, machine)]
     assert not config.instruction and not config.pack_b and config not in others
     run = tw.compile(kernel, "x86:avx2", threads=2, config=config)
     rng = np.random.default_rng(0)

@@ -225,7 +225,7 @@ def test_work_items_become_the_epilogue_of_a_product() -> None:
     kernel = fused(Fusion(members, promote={"t": "any"}))
     assert [group.contracts for group in cut(kernel).groups] == [True]
     op = tw.matmul("64x32:32x48", epilogue=[tw.bias(), tw.relu()])
-    ours, theirs = (tw.compile(each, target="x86:avx512").config for each in (kernel, op))
+    ours, theirs = (tw.compile(what, target="x86:avx512").config for what in (kernel, op))
     assert (ours.tile, ours.order) == (theirs.tile, theirs.order)
 
 

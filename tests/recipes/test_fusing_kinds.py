@@ -192,7 +192,7 @@ def test_members_as_one(name: str) -> None:
     dtype = np.int8 if name == "8 bits" else np.float32
     draw = np.random.default_rng(3)
     arrays = {n: (draw.random(s) * 9).astype(dtype) for n, s in shapes.items()}
-    members = tuple(member(each, shapes) for each in steps)
+    members = tuple(member(step, shapes) for step in steps)
     result = fuse(Fusion(members, promote=dict.fromkeys(promoted, "any")))
     assert result.kernel is not None
     assert {n: result.report.buffers[n].promoted for n in promoted} == promoted

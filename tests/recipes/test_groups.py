@@ -324,11 +324,11 @@ def test_random_kernels(part: int) -> None:
 def problems(count: int) -> list[tuple[str, Problem, Direction]]:
     """Some of the shipped problems, the same every time."""
     result = [
-        (each.driver, problem, direction)
-        for each in map(catalog.load, catalog.names())
-        if each.driver in ("conv", "matmul")
-        for problem in each.problems
-        for direction in (Direction if each.driver == "conv" else (Direction.FWD_D,))
+        (problem_set.driver, problem, direction)
+        for problem_set in map(catalog.load, catalog.names())
+        if problem_set.driver in ("conv", "matmul")
+        for problem in problem_set.problems
+        for direction in (Direction if problem_set.driver == "conv" else (Direction.FWD_D,))
         if direction in (Direction.FWD_D, Direction.BWD_D, Direction.BWD_W)
     ]
     return random.Random(1).sample(result, count)
@@ -358,7 +358,7 @@ def test_names_do_not_matter(place: int) -> None:
         again, same = choose.choose(Start(other, other), target.machine)
         assert not isinstance(config, PlainConfig)
         assert repr(again) == repr(config), problem
-        texts = [target.lower(run_passes(each.kernel)).text for each in (scheduled, same)]
+        texts = [target.lower(run_passes(schedule.kernel)).text for schedule in (scheduled, same)]
         assert texts[0] == with_names(texts[1], old), problem
 
 

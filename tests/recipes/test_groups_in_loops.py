@@ -58,7 +58,7 @@ kernel nested(in x: f32[2, 3, 16, 24], in w: f32[24, 8], out y: f32[2, 3, 16, 8]
   for t in 2:
     z[t] = z[t] * 2.0
 """
-KERNELS = {each.split("(")[0].split()[-1]: each for each in (STEPS, SUMS, NESTED)}
+KERNELS = {text.split("(")[0].split()[-1]: text for text in (STEPS, SUMS, NESTED)}
 
 
 def _arrays(kernel: Kernel) -> dict[str, Any]:
@@ -75,7 +75,7 @@ def test_results_are_those_of_the_interpreter(name: str, target: str) -> None:
     need_device(target)
     kernel = tw.parse_kernel(KERNELS[name])
     wanted, result = _arrays(kernel), _arrays(kernel)
-    interpret(kernel, {each: array.ravel() for each, array in wanted.items()})
+    interpret(kernel, {key: array.ravel() for key, array in wanted.items()})
     tw.compile(kernel, target=target, threads=2)(**result)
     np.testing.assert_equal(result, wanted)
 
@@ -89,7 +89,7 @@ def test_the_groups_of_an_iteration() -> None:
         (0, False),
     ]
     # What a step leaves to the next is there after it.
-    assert {each.name for each in result.between} == {"s", "p"}
+    assert {buffer.name for buffer in result.between} == {"s", "p"}
     counter = result.groups[1].kernel.scalars[0]
     assert (counter.name, counter.low, counter.high) == ("t", 0, 4)
 

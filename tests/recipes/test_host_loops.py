@@ -82,8 +82,8 @@ TARGETS = ("x86", "x86:avx2", "spirv", "spirv:gpu", "nvidia:sm_80")
 def launched(kernel: Kernel) -> list[For]:
     """The outermost of the loops that workers run."""
     result = [s for s in walk_stmts(kernel.body) if isinstance(s, For) and s.kind in LAUNCHED]
-    inside = {each.body for each in result}
-    return [each for each in result if each not in inside]
+    inside = {loop.body for loop in result}
+    return [loop for loop in result if loop not in inside]
 
 
 def scheduled(text: str | Kernel, target: str) -> Kernel:
@@ -164,7 +164,7 @@ def test_random_kernels(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
         source = random_kernel(random.Random(seed), 16, types=(s64, s32, s8))
         scheduled_kernel = scheduled(source, target)
         around = [s for s in walk_stmts(scheduled_kernel.body) if isinstance(s, While)]
-        inside += any(launched_in(each) for each in around)
+        inside += any(launched_in(stmt) for stmt in around)
         kernel = run_passes(scheduled_kernel)
         wanted = {p.name: np.full(p.buffer.layout.extent, 3, p.dtype.numpy) for p in source.arrays}
         values = {name: array.copy() for name, array in wanted.items()}

@@ -61,8 +61,8 @@ def test_rows_shorter_than_a_vector(case: str) -> None:
     assert own.vector < max(config.vector for config, _ in others)
     # `show --stage config` has them all, with their times.
     ((_, shown),) = candidates(result.start, result.target.machine, result.config).values()
-    assert {repr(config) for config, _ in others} < {repr(each.config) for each in shown}
-    assert shown[0].config == own and all(each.prediction for each in shown)
+    assert {repr(config) for config, _ in others} < {repr(candidate.config) for candidate in shown}
+    assert shown[0].config == own and all(candidate.prediction for candidate in shown)
     shape = next(array.buffer.shape for array in op.kernel().arrays if array.access == "in")
     x = np.random.default_rng(0).random(shape, np.float32)
     wanted = np.asarray(meant(x.astype(np.float64)))

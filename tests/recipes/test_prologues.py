@@ -219,5 +219,5 @@ def test_names_do_not_matter(target: str) -> None:
         config, scheduled = choose.choose(Start(kernel, kernel), machine.machine)
         again, same = choose.choose(Start(other, other), machine.machine)
         assert repr(again) == repr(config)
-        texts = [machine.lower(run_passes(each.kernel)).text for each in (scheduled, same)]
+        texts = [machine.lower(run_passes(schedule.kernel)).text for schedule in (scheduled, same)]
         assert texts[0] == with_names(texts[1], old)

@@ -112,7 +112,7 @@ def test_blocks_limit_the_transpose() -> None:
 def test_squares_go_as_the_first_cache_keeps_rows(shape: str, loops: list[str]) -> None:
     text = to_text(scheduled(tw.reorder(shape, src="ab", dst="ba"), "avx2").kernel)
     result = re.findall(r"for (d\d_o\d*) in (\d+):", text)
-    assert [" ".join(each) for each in result] == loops
+    assert [" ".join(loop) for loop in result] == loops
 
 
 def test_the_stages_of_a_reorder(golden: Any) -> None:

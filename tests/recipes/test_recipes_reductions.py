@@ -47,7 +47,7 @@ kernel softmax(in x: f32[{n}, {m}], out y: f32[{n}, {m}]):
 """
 
 # The greater value, and the first of its places.
-VALUES = ", ".join(f"select(v < w or v == w and q < p, {each})" for each in ("w, v", "q, p"))
+VALUES = ", ".join(f"select(v < w or v == w and q < p, {chosen})" for chosen in ("w, v", "q, p"))
 
 
 def scheduled(kernel: Kernel, target: str = "x86:avx2") -> tuple[Any, KernelSchedule]:
@@ -72,9 +72,9 @@ def arrays_of(kernel: Kernel, seed: int = 0) -> dict[str, Any]:
 def defined(kernel: Kernel, arrays: dict[str, Any]) -> dict[str, Any]:
     """What the kernel's definition gives."""
     memory = {name: array.ravel().copy() for name, array in arrays.items()}
-    for each in kernel.arrays:
-        if each.name not in memory:
-            memory[each.name] = np.zeros(each.buffer.layout.extent, each.dtype.numpy)
+    for param in kernel.arrays:
+        if param.name not in memory:
+            memory[param.name] = np.zeros(param.buffer.layout.extent, param.dtype.numpy)
     interpret(kernel, memory)
     return {p.name: memory[p.name].reshape(p.buffer.shape) for p in kernel.arrays}
 

@@ -18,7 +18,7 @@ def test_what_sets_sums_has_no_mask(target: str, n: int) -> None:
     result = tw.compile(op, target, config={"tile": {"m": 6, "n": n}})
     stmts = list(walk_stmts(result.schedule.kernel.body))
     sums = [s for s in stmts if isinstance(s, For) and s.kind is LoopKind.VECTOR]
-    assert not any(isinstance(s, If) for each in sums for s in walk_stmts(each.body))
+    assert not any(isinstance(s, If) for loop in sums for s in walk_stmts(loop.body))
     assert "acc[m, n + " in to_text(result.schedule.kernel)
     rng = np.random.default_rng(0)
     a, b = rng.random((6, 64), np.float32), rng.random((n, 64), np.float32).T

@@ -92,7 +92,9 @@ def test_a_list_spans_itself() -> None:
 
 
 def test_values_around_a_default() -> None:
-    choices = {each.name: each for each in around(ReductionConfig(vector=4), vector=(8, 4, 2))}
+    choices = {
+        choice.name: choice for choice in around(ReductionConfig(vector=4), vector=(8, 4, 2))
+    }
     assert list(choices["vector"].values({})) == [4, 8, 2]
     assert list(choices["rows"].values({})) == [ReductionConfig(vector=4).rows]
     assert sizes_around(1) == [1, 2]

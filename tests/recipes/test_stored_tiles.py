@@ -145,7 +145,7 @@ def test_full_tiles_are_assembled() -> None:
     kernel = _scheduled(tw.matmul("4000x4096:4096x4096", dtype="bf16"), changed).kernel
     module = lower_launches(kernel, MACHINE)
     swizzles = [
-        TensorMap.from_text(each.text).swizzle for launch in module.launches for each in launch.maps
+        TensorMap.from_text(map_.text).swizzle for launch in module.launches for map_ in launch.maps
     ]
     assert swizzles == [128, 128, 128]
     ptx = to_ptx(module.text, "sm_90a")
@@ -234,7 +234,7 @@ def test_planted_faults(name: str) -> None:
     line, number, message = FAULTS[name]
     kernel = _scheduled(tw.matmul("256x64:64x64", dtype="bf16"), {"persistent": 2}).kernel
     lines = to_text(kernel).splitlines()
-    result = [i for i, each in enumerate(lines) if each.strip() == line]
+    result = [i for i, other in enumerate(lines) if other.strip() == line]
     memory = {p.name: np.zeros(p.buffer.layout.extent, p.dtype.numpy) for p in kernel.params}
     run(parse_kernel("\n".join(lines)), memory)
     del lines[result[number]]

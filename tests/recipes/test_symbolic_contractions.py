@@ -80,7 +80,7 @@ def test_few_lengths_of_factors_in_any_order(of: str, bounds: str) -> None:
     for access in ("a[i, p]", "b[p, j]", "c[i, j]"):
         if access[0] == name:
             text = text.replace(access, f"{name}[{access[5]}, {access[2]}]")
-    symbols = "".join(f"{each}: s64 in {bounds}, " for each in "mnk")
+    symbols = "".join(f"{letter}: s64 in {bounds}, " for letter in "mnk")
     kernel = parse_kernel(text.format(sizes=symbols, m="m", n="n", k="k"))
     run = tw.compile(kernel, "x86:avx2", threads=2)
     generator = np.random.default_rng(0)

@@ -39,7 +39,7 @@ def block(
     pad = taps // 2
     out = (size - 1) // step + 1
     at = [f"{d}*{step} + {t} - {pad}" for d, t in (("y", "r"), ("x", "s"))]
-    inside = " and ".join(f"0 <= {each} and {each} < {size}" for each in at)
+    inside = " and ".join(f"0 <= {index} and {index} < {size}" for index in at)
     last = f"n in {n}, y in {out}, x in {out}"
     text = f"""
 kernel block(in x0: f32[{n}, {size}, {size}, {c}], in w1: f32[{c}, {e}], in b1: f32[{e}],

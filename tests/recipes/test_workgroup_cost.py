@@ -131,10 +131,10 @@ def test_nothing_is_faster_than_the_device(types: str, level: str) -> None:
         peak = rates.peak(*(op.argument(name).dtype for name in ("src", "dst")))
         products = math.prod(shape) / (peak * machine.cores * rates.clock)
         moved = sum(a.layout.extent * a.dtype.bytes for a in op.arguments) / rates.memory
-        for each in found(op, level):
-            seconds = each.prediction.seconds
-            assert seconds > max(products, moved, *each.prediction.limits.values()) * 0.999
-            assert each.prediction.peak == pytest.approx(products / seconds)
+        for candidate in found(op, level):
+            seconds = candidate.prediction.seconds
+            assert seconds > max(products, moved, *candidate.prediction.limits.values()) * 0.999
+            assert candidate.prediction.peak == pytest.approx(products / seconds)
 
 
 def test_what_a_core_holds() -> None:
@@ -281,8 +281,8 @@ def test_the_unit_stores_while_the_next_tile_is_multiplied() -> None:
     assert half.shared == alone.shared + 128 * 128 * 2
     assert together.seconds < half.seconds
     # Parts of the reduction are sums.
-    sliced = [with_fields(each, slices=(("k", 2),), stages=2) for each in (config, through)]
-    first, second = (predicted(op, machine, each).shared for each in sliced)
+    sliced = [with_fields(variant, slices=(("k", 2),), stages=2) for variant in (config, through)]
+    first, second = (predicted(op, machine, variant).shared for variant in sliced)
     assert second == first + 256 * 128 * 4
     # Beside its tile, there is no room for as many stages.
     assert prediction_of(op.kernel(), machine, with_fields(config, stages=4)) is not None
@@ -311,10 +311,10 @@ STORED = {
 @pytest.mark.parametrize("name", STORED)
 def test_the_unit_stores_what_it_can(name: str) -> None:
     op, expected = STORED[name]
-    configs = [each.config for each in found(op, "sm_90a")]
-    stored = [each for each in configs if each.storing.tile]
+    configs = [candidate.config for candidate in found(op, "sm_90a")]
+    stored = [variant for variant in configs if variant.storing.tile]
     assert bool(stored) == expected
-    assert all(each.staging.fill == "unit" for each in stored)
+    assert all(variant.staging.fill == "unit" for variant in stored)
     if expected:
         config, scheduled = choose.choose(Start.of(op), nvidia.machine("sm_90a"))
         assert config == configs[0]
@@ -331,14 +331,16 @@ def test_stores_that_are_chosen() -> None:
 
 def test_workgroups_persist_where_there_are_more_tiles() -> None:
     machine = nvidia.machine("sm_90a")
-    large = [each.config for each in found(matmul(4096, 4096, 4096), "sm_90a")]
+    large = [candidate.config for candidate in found(matmul(4096, 4096, 4096), "sm_90a")]
     assert large[0].order.persistent == machine.cores and large[0].staging.fill == "unit"
-    assert any(each.staging.fill == "unit" and not each.order.persistent for each in large)
-    assert not any(each.order.persistent for each in large if each.staging.fill != "unit")
-    small = [each.config for each in found(matmul(1024, 1024, 1024), "sm_90a")]
+    assert any(variant.staging.fill == "unit" and not variant.order.persistent for variant in large)
+    assert not any(variant.order.persistent for variant in large if variant.staging.fill != "unit")
+    small = [candidate.config for candidate in found(matmul(1024, 1024, 1024), "sm_90a")]
     assert small[0].staging.fill == "unit" and not small[0].order.persistent
     # Taps are no boxes: there are no such candidates.
-    assert not any(each.config.staging.fill == "unit" for each in found(convolution(8), "sm_90a"))
+    assert not any(
+        candidate.config.staging.fill == "unit" for candidate in found(convolution(8), "sm_90a")
+    )
 
 
 SAMPLED: dict[str, tuple[Op, str]] = {
@@ -358,9 +360,9 @@ def test_candidates_can_be_scheduled(name: str) -> None:
     op, level = SAMPLED[name]
     all_of_them = found(op, level)
     assert 4 <= len(all_of_them) <= 60
-    assert len({each.config for each in all_of_them}) == len(all_of_them)
-    for each in all_of_them[:: max(1, len(all_of_them) // 6)]:
-        choose.schedule(Start.of(op), nvidia.machine(level), each.config)
+    assert len({candidate.config for candidate in all_of_them}) == len(all_of_them)
+    for candidate in all_of_them[:: max(1, len(all_of_them) // 6)]:
+        choose.schedule(Start.of(op), nvidia.machine(level), candidate.config)
 
 
 LARGE = {
@@ -382,9 +384,9 @@ def test_large_tiles_stay_in_registers(name: str, level: str) -> None:
     assert isinstance(config, WorkgroupConfig)
     ptx = to_ptx(lower_launches(run(result.kernel), machine).text, level)
     usage = run_ptxas(ptxas, ptx, level).usage
-    assert not any(each.spilled for each in usage)
+    assert not any(function.spilled for function in usage)
     said = predicted(op, machine, config).registers
-    assert max(each.registers for each in usage) == pytest.approx(said, rel=1 / 8)
+    assert max(function.registers for function in usage) == pytest.approx(said, rel=1 / 8)
 
 
 def test_a_table(golden: Callable[[str, str], None]) -> None:

@@ -64,7 +64,7 @@ def test_what_dims_are_called_changes_nothing() -> None:
         kernel = tw.parse_kernel(re.sub(r"\bn\b", name, text))
         config = next(workgroup_model.default_configs(kernel, GPU))
         schedule = carried_out(workgroups.schedule, kernel, GPU, config)
-        steps = [each.step for each in schedule.done if each.step.name == "lower_computes"]
+        steps = [entry.step for entry in schedule.done if entry.step.name == "lower_computes"]
         lowered.append([step.args for step in steps])
     assert lowered[0] == lowered[1]
 

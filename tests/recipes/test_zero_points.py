@@ -114,7 +114,7 @@ def test_packed_with_its_sums_fits_no_kernel_without() -> None:
     other = tw.compile(quantized("5x24:24x20", tw.zero_point("src", 7)), PLAIN, threads=1)
     arrays = inputs(plain)
     weights = pointed.pack("weights", arrays["weights"])
-    a, b = (each.astype(np.int32) for each in (arrays["src"], arrays["weights"]))
+    a, b = (array.astype(np.int32) for array in (arrays["src"], arrays["weights"]))
     np.testing.assert_array_equal(other(arrays["src"], weights), (a - 7) @ b)
     with pytest.raises(ArgumentError, match="weights is packed for another kernel"):
         plain(arrays["src"], weights)

@@ -19,7 +19,7 @@ from tilewright.errors import UnsupportedError
 from tilewright.testing.verify import Status, verify
 
 # tf32 is how f32 is computed with, not another way to keep it.
-KEPT = [each for each in dtypes.ALL if each is not dtypes.tf32]
+KEPT = [type_ for type_ in dtypes.ALL if type_ is not dtypes.tf32]
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 

@@ -13,7 +13,7 @@ from tilewright.engine import CompiledKernel
 from tilewright.errors import ArgumentError
 
 pytestmark = pytest.mark.usefixtures("own_cache")
-TYPES = [each for each in COMPUTED if each is not tf32]
+TYPES = [type_ for type_ in COMPUTED if type_ is not tf32]
 
 
 @pytest.fixture
@@ -86,7 +86,7 @@ def test_results_of_jax_keep_their_memory(product: CompiledKernel) -> None:
     jax = pytest.importorskip("jax")
     weights = product.pack("weights", jax.numpy.ones((4, 5), "float32"))
     result = [product(jax.numpy.full((3, 4), i, "float32"), weights) for i in range(50)]
-    assert [float(each[2, 4]) for each in result] == [4.0 * i for i in range(50)]
+    assert [float(array[2, 4]) for array in result] == [4.0 * i for i in range(50)]
     assert float((result[7] + result[8]).sum()) == 15 * 60
 
 

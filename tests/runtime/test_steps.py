@@ -96,6 +96,6 @@ def test_json() -> None:
         [{"step": "let", "var": ["x", "f33"], "value": "x"}],
         [{"step": "while", "before": 1, "condition": "x", "body": []}],
     )
-    for each in wrong:
+    for refused in wrong:
         with pytest.raises((LookupError, TypeError, ValueError, TilewrightError)):
-            steps_from_json(each, int, str)
+            steps_from_json(refused, int, str)

@@ -25,7 +25,7 @@ from tilewright.schedule.fusion.members import Fusion, Member
 
 
 def memory(fusion: Fusion, name: str) -> Memory:
-    (result,) = (each for each in joined(fusion).memories if each.name == name)
+    (result,) = (candidate for candidate in joined(fusion).memories if candidate.name == name)
     return result
 
 

@@ -248,9 +248,9 @@ def test_what_is_reduced_in_lanes(text: str, compute: str) -> None:
         for p in kernel.arrays
     }
     results = []
-    for each in (kernel, wide):
+    for version in (kernel, wide):
         memory = {name: array.copy() for name, array in values.items()}
-        interpret(each, memory)
+        interpret(version, memory)
         results.append(memory)
     for name in values:
         np.testing.assert_array_equal(results[0][name], results[1][name])
@@ -319,8 +319,8 @@ def test_several_ordered_dims_keep_their_sequence(
         return
     tiled = tile(kernel, "walk", sizes, order)
     wanted = run(kernel, arrays)
-    for each in (tiled, lower_computes(tiled)):
-        value = run(each, arrays)
+    for version in (tiled, lower_computes(tiled)):
+        value = run(version, arrays)
         for name, values in wanted.items():
             np.testing.assert_array_equal(value[name], values)
 
@@ -367,8 +367,8 @@ def test_atomic_updates_may_meet_at_loaded_places() -> None:
     parallel = set_kind(tile(kernel, "count", {"k": 100}), ["k_o"], LoopKind.GRID)
     lowered = lower_computes(parallel)
     assert "atomic_add(&counts[s64(src[k + k_o * 100])], s32(1))" in to_text(lowered)
-    for each in (kernel, parallel, lowered):
-        check(each, CASES["histogram"])
+    for version in (kernel, parallel, lowered):
+        check(version, CASES["histogram"])
 
 
 def test_scans_may_not() -> None:

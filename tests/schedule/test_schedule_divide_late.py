@@ -34,7 +34,7 @@ def test_the_sum_is_divided() -> None:
         name: rng.uniform(1, 2, shape).astype(np.float32)
         for name, shape in (("p", (5, 9)), ("t", (5,)), ("v", (9, 3)))
     }
-    result, wanted = (tw.compile(each, "interpreter")(**arrays) for each in (after, before))
+    result, wanted = (tw.compile(kernel, "interpreter")(**arrays) for kernel in (after, before))
     np.testing.assert_allclose(result, wanted, rtol=1e-5)
 
 

@@ -59,7 +59,7 @@ def same(before: Kernel, after: Kernel) -> str:
     rng = np.random.default_rng(0)
     shapes = {"x": (6, 4), "y": (20, 4), "z": (6,)}
     arrays = {n: rng.standard_normal(size).astype(np.float32) for n, size in shapes.items()}
-    first, second = (tw.compile(each, "interpreter")(**arrays) for each in (before, after))
+    first, second = (tw.compile(kernel, "interpreter")(**arrays) for kernel in (before, after))
     for name in ("a", "b"):
         np.testing.assert_allclose(first[name], second[name], rtol=1e-5, atol=1e-6)
     return to_text(after)

@@ -57,7 +57,7 @@ def test_elements_are_kept_in_another_order_and_a_wider_type() -> None:
     g = np.random.default_rng(0)
     x = g.standard_normal((4, 6)).astype(ml_dtypes.bfloat16)
     y = g.standard_normal((6, 5)).astype(ml_dtypes.bfloat16)
-    result = [tw.compile(each, "interpreter")(x=x, y=y) for each in (before, after)]
+    result = [tw.compile(kernel, "interpreter")(x=x, y=y) for kernel in (before, after)]
     np.testing.assert_array_equal(*result)
 
 

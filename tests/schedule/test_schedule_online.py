@@ -68,7 +68,7 @@ def same(before: Kernel, after: Kernel, scale: float = 1.0) -> str:
         name: (rng.standard_normal(shape) * scale).astype(np.float32)
         for name, shape in (("q", (6, 4)), ("k", (20, 4)), ("v", (20, 3)))
     }
-    first, second = (tw.compile(each, "interpreter")(**arrays) for each in (before, after))
+    first, second = (tw.compile(kernel, "interpreter")(**arrays) for kernel in (before, after))
     for name in ("y", "z"):
         np.testing.assert_allclose(first[name], second[name], rtol=1e-5, atol=1e-6)
     return to_text(after)

@@ -224,7 +224,7 @@ kernel sums(in a: f32[32], out y: f32[8]):
 def _sums(kernel: Kernel) -> list[float]:
     y = np.zeros(8, np.float32)
     run(kernel, {"a": np.arange(32, dtype=np.float32), "y": y})
-    return [float(each) for each in y]
+    return [float(number) for number in y]
 
 
 def test_the_form_itself() -> None:

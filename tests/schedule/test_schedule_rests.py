@@ -26,7 +26,7 @@ kernel rows(m: s64 in 0..100, n: s64 in 0..100, in x: f32[m, n], out y: f32[m, n
 def same(before: Kernel, after: Kernel) -> str:
     """Both are right, and give the same for all sizes, of which 8 columns are short."""
     verify(after)
-    first, second = (tw.compile(each, "interpreter") for each in (before, after))
+    first, second = (tw.compile(kernel, "interpreter") for kernel in (before, after))
     for m in (0, 1, 4, 11):
         for n in (0, 1, 8, 9):
             x = np.random.default_rng(0).standard_normal((m, n)).astype(np.float32)

@@ -18,7 +18,7 @@ kernel rows(in x: f32[3, 103], inout y: f32[3]):
   compute sum(i in 3, k in 103):
     y[i] add= x[i, k]
 """
-VALUES = ", ".join(f"select(v < w or v == w and q < p, {each})" for each in ("w, v", "q, p"))
+VALUES = ", ".join(f"select(v < w or v == w and q < p, {chosen})" for chosen in ("w, v", "q, p"))
 PLACE = f"""
 kernel place(in x: f32[3, 50], inout best: f32[3], inout at: s64[3], inout least: f32[3]):
   compute find(i in 3, k in 50):

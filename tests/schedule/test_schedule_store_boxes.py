@@ -132,7 +132,7 @@ def test_planted_faults(name: str) -> None:
     verify(kernel)
     assert _right(kernel, findings) and not list(findings)
     lines = text.splitlines()
-    del lines[[i for i, each in enumerate(lines) if each.strip() == line][number]]
+    del lines[[i for i, other in enumerate(lines) if other.strip() == line][number]]
     kernel = parse_kernel("\n".join(lines))
     verify(kernel)
     _right(kernel, findings)

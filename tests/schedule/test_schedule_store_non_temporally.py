@@ -92,7 +92,7 @@ kernel add(in x: f32[4096], in z: f32[4096], out y: f32[4096]):
     target = find_target("x86:avx512")
     result = target.assembly(target.lower(run(tw.parse_kernel(text))))
     wide = result[result.index("phase0.stream64:") : result.index("phase0.stream16:")]
-    asked = sorted(int(each) for each in re.findall(r"prefetcht0\t(\d+)\(", wide))
+    asked = sorted(int(distance) for distance in re.findall(r"prefetcht0\t(\d+)\(", wide))
     assert asked == sorted([4096, 4160, 4224, 4288] * 2)
     assert (
         "prefetch" not in result[result.index("phase0.range:") : result.index("phase0.stream64:")]

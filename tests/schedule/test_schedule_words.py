@@ -247,10 +247,10 @@ def test_what_depends_on_few_bits_is_looked_up(value: str, lanes: int) -> None:
     w = np.random.default_rng(lanes).integers(0, 65536, 96).astype(np.uint16)
     w[:8] = (0, 65535, 32768, 8, 15, 16, 4096, 61440)
     results = []
-    for each in (result, tw.compile(kernel, "interpreter")):
-        if each.target.runs_here:
+    for run in (result, tw.compile(kernel, "interpreter")):
+        if run.target.runs_here:
             y = np.zeros(96, bf16.numpy)
-            each(w=w, y=y)
+            run(w=w, y=y)
             results.append(y.astype(np.float32))
     for other in results[:-1]:
         np.testing.assert_array_equal(other, results[-1])

@@ -74,4 +74,4 @@ def test_what_is_chosen_is_the_same(
     assert list(apart.stages) == list(scheduled.stages)
     for name, stage in scheduled.stages.items():
         assert to_text(apart.stages[name]) == to_text(stage)
-    assert [each.step.key for each in scheduled.done] == [each.step.key for each in apart.done]
+    assert [entry.step.key for entry in scheduled.done] == [entry.step.key for entry in apart.done]

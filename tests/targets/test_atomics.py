@@ -57,8 +57,8 @@ def test_updates_tell_what_was_there(type_: str, op: str, target: str) -> None:
             assert sorted([*result, y[place]]) == wanted
             continue
         total = start[place]
-        for each in values:
-            total = OPERATORS[op](total, each)
+        for value in values:
+            total = OPERATORS[op](total, value)
         assert y[place] == total
         pairs = list(zip(values.tolist(), result.tolist(), strict=True))
         assert in_some_order(pairs, start[place].item(), OPERATORS[op])

@@ -76,7 +76,7 @@ def test_work_items_and_loops_have_32_bits() -> None:
     assert result.count("icmp slt i32") == 2
     assert "add nuw nsw i32" in result
     # Only the distance in bytes is of 64 bits.
-    assert [each for each in result if "64" in each] == ["mul i64"]
+    assert [instruction for instruction in result if "64" in instruction] == ["mul i64"]
     assert result.count("zext i32") == 1
 
 
@@ -115,7 +115,11 @@ def test_what_is_computed_of_indices_may_not_fit() -> None:
     assert "add i64" in result
     assert "udiv i64" in result
     assert "trunc i64" in result
-    assert {each for each in result if "32" in each} == {"mul nuw nsw i32", "and i32", "zext i32"}
+    assert {instruction for instruction in result if "32" in instruction} == {
+        "mul nuw nsw i32",
+        "and i32",
+        "zext i32",
+    }
 
 
 def test_what_may_be_negative_is_divided_with_a_correction() -> None:
@@ -183,7 +187,7 @@ def _expressions(r: random.Random, count: int) -> list[str]:
     while len(result) < count:
         expr = _expression(r, r.choice([1, 2, 3]))
         ranges = [facts.bounds(part) for part in walk(expr) if part.type is s64]
-        if all(intervals.is_within(each, (-(2**62), 2**62)) for each in ranges):
+        if all(intervals.is_within(range_, (-(2**62), 2**62)) for range_ in ranges):
             result.append(to_text(expr))
     return result
 

@@ -153,7 +153,7 @@ def test_ptx_alone(own_cache: Path, tmp_path: Path, tilewright: Command) -> None
     folder = tmp_path / "out"
     ended = tilewright("build", "eltwise", "--target", "nvidia:sm_80", "64", "-o", str(folder))
     assert ended.code == 0
-    assert {each.suffix for each in folder.iterdir()} == {".ptx", ".ll", ".md"}
+    assert {path.suffix for path in folder.iterdir()} == {".ptx", ".ll", ".md"}
     assert (
         "the driver assembles it, as no ptxas was at hand" in next(folder.glob("*.md")).read_text()
     )
@@ -168,9 +168,9 @@ def test_parts_that_are_assembled_side_by_side_keep_their_order(
     kernel.export(tmp_path, "matmul_fwd_d")
     parts = [step.name for step in trace.steps if step.kind == "part"]
     assert parts == ["schedule", "lower", "lower", "assemble", "assemble"]
-    for each in tmp_path.glob("*.ptx"):
-        assert f".entry {each.stem}_0" in each.read_text()
-    assert {each.stem for each in tmp_path.glob("*.cubin")} == {
+    for path in tmp_path.glob("*.ptx"):
+        assert f".entry {path.stem}_0" in path.read_text()
+    assert {path.stem for path in tmp_path.glob("*.cubin")} == {
         "matmul_fwd_d",
         "matmul_fwd_d_pack_weights",
     }
@@ -189,7 +189,7 @@ def test_files(own_cache: Path, tmp_path: Path, tilewright: Command) -> None:
         str(folder),
     )
     assert ended.code == 0
-    names = {each.name for each in folder.iterdir() if "pack" not in each.name}
+    names = {path.name for path in folder.iterdir() if "pack" not in path.name}
     entry = "matmul_fwd_d"
     assert names == {f"{entry}.ptx", f"{entry}.cubin", f"{entry}.ll", f"{entry}.md"}
     abi = (folder / f"{entry}.md").read_text()

@@ -131,8 +131,8 @@ def compiled(driver: Driver, tag: str = "ab") -> CompiledKernel:
         ctypes.memmove(packed, weights, 4 * K * N)
 
     driver.kernels[launch.entry] = run
-    for each in kernel._packs["weights"].code.abi.launches:
-        driver.kernels[each.entry] = pack
+    for packing in kernel._packs["weights"].code.abi.launches:
+        driver.kernels[packing.entry] = pack
     return kernel
 
 

@@ -154,7 +154,7 @@ def test_large_products_are_persistent(size: int) -> None:
     assert ptx.count("setmaxnreg.dec.sync.aligned.u32 24;") == 1
     assert ptx.count("setmaxnreg.inc.sync.aligned.u32 240;") == 1
     result = assembled(ptx, "sm_90a")
-    assert result is None or [each.registers for each in result.usage] == [168]
+    assert result is None or [function.registers for function in result.usage] == [168]
 
 
 EPILOGUES: dict[str, list[Any]] = {

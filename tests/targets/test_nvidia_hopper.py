@@ -135,7 +135,7 @@ def test_what_it_becomes(form: dict[str, str]) -> None:
     module, ptx = _lowered(_kernel(form))
     (launch,) = module.launches
     assert (launch.groups, launch.items) == (2, 384)
-    maps = {each.argument: TensorMap.from_text(each.text) for each in launch.maps}
+    maps = {map_.argument: TensorMap.from_text(map_.text) for map_ in launch.maps}
     assert {n: (t.shape, t.box, t.swizzle) for n, t in maps.items()} == {
         0: ((256, 256), Tile((64, 128)), 128),
         1: (
@@ -149,7 +149,7 @@ def test_what_it_becomes(form: dict[str, str]) -> None:
     products = re.findall(r"wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 .*", ptx)
     assert len(products) == 4
     assert all(product.endswith(f"adds, 1, 1, 0, {turned};") for product in products)
-    for each, count in {
+    for instruction, count in {
         "cp.async.bulk.tensor.2d.shared::cluster.global.tile": 2,
         "cp.async.bulk.tensor.2d.global.shared::cta.tile": 1,
         "mbarrier.try_wait.parity": 2,
@@ -159,7 +159,7 @@ def test_what_it_becomes(form: dict[str, str]) -> None:
         "setmaxnreg.dec.sync.aligned.u32 40": 1,
         "setmaxnreg.inc.sync.aligned.u32 232": 1,
     }.items():
-        assert ptx.count(each) == count, each
+        assert ptx.count(instruction) == count, instruction
     # Of 128 work-items, not of all.
     assert re.search(r"bar(rier)?\.sync\s+%r\d+, 128;", ptx.split("fence.proxy.async")[1])
     assembled(ptx, "sm_90a")

@@ -41,7 +41,9 @@ def test_the_real_library_has_what_is_asked_for(driver: Driver) -> None:
     del result
     for name, *arguments in driver.calls:
         signature = getattr(real, name).__doc__.partition(")")[0].partition("(")[2]
-        assert len(arguments) == len([each for each in signature.split(",") if each.strip()]), name
+        assert len(arguments) == len(
+            [argument for argument in signature.split(",") if argument.strip()]
+        ), name
     asked = {name for name, *_ in driver.calls}
     assert {"cuMemAllocFromPoolAsync", "cuLaunchKernelEx", "cuStreamWaitEvent"} <= asked
     assert {"cuMemFree", "cuStreamDestroy", "cuModuleUnload", "cuGetProcAddress"} <= asked
@@ -57,7 +59,7 @@ def test_the_real_library_has_what_is_asked_for(driver: Driver) -> None:
         "CU_MEMPOOL": real.CUmemPool_attribute,
         "CU_GET": real.CUdriverProcAddress_flags,
     }
-    words = {each for call in driver.calls for each in call if isinstance(each, str)}
+    words = {argument for call in driver.calls for argument in call if isinstance(argument, str)}
     constants = {word for word in words if word.startswith("CU_")}
     assert len(constants) >= 10
     for constant in constants:

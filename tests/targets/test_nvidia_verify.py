@@ -49,7 +49,7 @@ def _lines(level: str, direction: str, half: int) -> list[str]:
 def test_all_combinations_occur() -> None:
     for level in LEVELS:
         result = [
-            [line for each in DIRECTIONS for line in _lines(level, each, half)[1:]]
+            [line for direction in DIRECTIONS for line in _lines(level, direction, half)[1:]]
             for half in HALVES
         ]
         assert sum(map(len, result)) == len(catalog.load("tails").problems)

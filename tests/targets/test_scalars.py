@@ -125,13 +125,13 @@ def test_hashes_for_nvidia(lines: tuple[str, ...]) -> None:
     text = ptx(kernel_of("items", "in src: u32[], out dst: u32[]", *lines))
     assert "shr.u32" in text
     if lines is MIX:
-        assert all(each in text for each in ("mul.hi.u32", "clz.b32", "popc.b32"))
+        assert all(instruction in text for instruction in ("mul.hi.u32", "clz.b32", "popc.b32"))
 
 
 def test_a_hash_of_64_bits_for_nvidia() -> None:
     line = "dst[n] = mulhi(src[n], u64(11400714819323198485)) ^ clz(src[n]) ^ popcount(src[n])"
     text = ptx(kernel_of("items", "in src: u64[], out dst: u64[]", line))
-    assert all(each in text for each in ("mul.hi.u64", "clz.b64", "popc.b64"))
+    assert all(instruction in text for instruction in ("mul.hi.u64", "clz.b64", "popc.b64"))
 
 
 # Each operator on integers.
@@ -198,8 +198,8 @@ def test_indices_of_bits(way: str) -> None:
     )
     kernel = kernel_of(way, "in src: s64[], out dst: s64[]", *lines)
     arrays = {**arrays_of(kernel), "src": np.arange(SIZE) * 7}
-    for each in (kernel, simplify_kernel(kernel)):
-        check(way, each, arrays)
+    for stage in (kernel, simplify_kernel(kernel)):
+        check(way, stage, arrays)
 
 
 # Bits of floats.

@@ -106,7 +106,9 @@ def test_others(tilewright: Command, own_cache: Path, name: str, target: str) ->
 def test_every_combination_occurs() -> None:
     for target in TARGETS:
         for half in HALVES:
-            lines = [line for each in DIRECTIONS for line in _lines(target, each, half)[1:]]
+            lines = [
+                line for direction in DIRECTIONS for line in _lines(target, direction, half)[1:]
+            ]
             result = {tuple(line.split()[:3]) for line in lines}
             assert len(result) == len(TYPES) * len(TAGS)
             assert len(lines) >= 35

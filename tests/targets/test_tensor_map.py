@@ -168,7 +168,7 @@ def test_what_a_launch_takes(driver: Driver) -> None:
     # Behind the three arrays and the workspace, by value, as aligned as the driver asks.
     assert seen["k_0"][4:] == [tiled["place"], images["place"]]
     assert seen["k_1"][4:] == [work["place"]]
-    assert all(each["place"] % 64 == 0 for each in driver.maps)
+    assert all(map_["place"] % 64 == 0 for map_ in driver.maps)
     # The first in clusters, as its attribute says; the second plainly.
     ((_, config, function, _, _),) = driver.named("cuLaunchKernelEx")
     assert (function, config.gridDimX, config.blockDimX) == ("k_0", 132, 384)
@@ -185,7 +185,7 @@ def test_maps_are_made_once_for_a_pointer(driver: Driver) -> None:
     result = program(replace(ABI, workspaces=(), launches=ABI.launches[:1]))
     for first in (0x1000, 0x1000, 0x4000, 0x1000):
         result.run_placed([first, 0x2000, 0x3000], EVERYWHERE)
-    assert [each["address"] for each in driver.maps] == [0x1000, 0x2000, 0x4000]
+    assert [map_["address"] for map_ in driver.maps] == [0x1000, 0x2000, 0x4000]
     for number in range(100):
         result.run_placed([0x10000 + 256 * number, 0x2000, 0x3000], EVERYWHERE)
     kept = [len(encoded._encoded) for _, encoded in result._launchers[0]._maps]

@@ -28,7 +28,7 @@ def test_seeds() -> None:
     others = texts(list(timed_cases(2 * len(KINDS), 4)))
     assert not {name for _, name, _ in first} & {name for _, name, _ in others}
     alone = texts(list(timed_cases(2, 3, ("softmax",))))
-    assert alone == [each for each in first if each[0] == "softmax"]
+    assert alone == [case for case in first if case[0] == "softmax"]
 
 
 def test_unknown_kind() -> None:

@@ -49,14 +49,14 @@ def test_what_is_documented_of_narrow_types(target: str) -> None:
     need_device(target)
     types = [line.split("(")[0] for line in CASES]
     names = {"popcount": "s8", "": "u8"}
-    types = [names.get(each, each) for each in types]
-    outs = "".join(f", out y{n}: {each}[16]" for n, each in enumerate(types))
+    types = [names.get(type_, type_) for type_ in types]
+    outs = "".join(f", out y{n}: {type_}[16]" for n, type_ in enumerate(types))
     lines = "".join(f"    y{n}[i] = {line}\n" for n, line in enumerate(CASES))
     kernel = parse_kernel(
         f"kernel k(in a: s64[16]{outs}):\n  compute c(i in 16):\n    x = a[i]\n{lines}"
     )
     arrays = {"a": np.ones(16, np.int64)}
-    arrays |= {f"y{n}": np.zeros(16, dtype(each).numpy) for n, each in enumerate(types)}
+    arrays |= {f"y{n}": np.zeros(16, dtype(type_).numpy) for n, type_ in enumerate(types)}
     result = (
         interpreted(kernel, arrays) if target == "interpreter" else _ran(kernel, arrays, target)
     )

@@ -252,8 +252,8 @@ def test_random_cases_mix_types(driver: str) -> None:
     if driver == "conv":
         for direction in Direction:
             types = [case.types for case in cases if case.direction is direction]
-            assert sum(len(set(each)) > 1 for each in types) > len(types) / 4, direction
-            assert any(len(set(each)) == 3 for each in types), direction
+            assert sum(len(set(type_)) > 1 for type_ in types) > len(types) / 4, direction
+            assert any(len(set(type_)) == 3 for type_ in types), direction
     points = {point.tensor for case in cases for point in case.zero_points}
     scales = {scale.tensor for case in cases for scale in case.scales}
     assert points == scales == {"src", "weights", "dst"}

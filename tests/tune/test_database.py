@@ -71,9 +71,9 @@ def test_a_newer_row_takes_the_place_of_its_like(path: Path) -> None:
     store(path, row("A()", 2.0, stamp="2"), row("B()", 3.0))
     with Database(path) as database:
         assert database.add_all([row("A()", 1.0, stamp="1")]) == 0
-        assert [each.times for each in database.rows()] == [(2.0,), (3.0,)]
+        assert [stored.times for stored in database.rows()] == [(2.0,), (3.0,)]
         assert database.add_all([row("A()", 9.0, stamp="3")] * 2) == 1
-        assert [each.times for each in database.rows()] == [(9.0,), (3.0,)]
+        assert [stored.times for stored in database.rows()] == [(9.0,), (3.0,)]
         for other in ("kernel", "symbols", "target", "features", "generator"):
             database.add(row("A()", 1.0, **{other: "another"}))
         database.add(row("A()", 1.0, threads=2))
@@ -204,7 +204,7 @@ def test_merge(path: Path, tmp_path: Path) -> None:
     with Database(path) as database:
         merged = database.merge(other)
         assert (merged.added, merged.damaged) == (2, 0)
-        assert [each.times for each in database.rows()] == [(3.0,), (2.0,), (5.0,)]
+        assert [stored.times for stored in database.rows()] == [(3.0,), (2.0,), (5.0,)]
         assert database.merge(other).added == 0
 
 
@@ -220,7 +220,7 @@ def test_prune(path: Path) -> None:
         assert database.prune(before="1") == 1
         assert database.prune(generators_but="k") == 1
         assert database.prune(keep=2) == 3
-        assert [each.config for each in database.rows()] == ["A(1)", "A(2)", "D()"]
+        assert [stored.config for stored in database.rows()] == ["A(1)", "A(2)", "D()"]
         database.add(row("B()", None))
         assert database.prune(failed=True) == 1
         assert len(database.rows()) == 3
@@ -239,12 +239,14 @@ def test_the_nearest_sizes(path: Path) -> None:
     store(path, *rows, row("D()", 0.1, kernel="e", form="g", sizes=(8, 8)))
     with Database(path) as database:
         near = database.nearest("f", (8, 8), "x86")
-        assert [(each.kernel, each.seconds) for each in near] == [
+        assert [(neighbour.kernel, neighbour.seconds) for neighbour in near] == [
             ("a", 1.0),
             ("c", 1.0),
             ("b", 1.0),
         ]
-        assert [each.kernel for each in database.nearest("f", (50, 70), "x86", count=1)] == ["b"]
+        assert [
+            neighbour.kernel for neighbour in database.nearest("f", (50, 70), "x86", count=1)
+        ] == ["b"]
         assert database.nearest("f", (8, 8), "spirv") == []
 
 
@@ -343,7 +345,7 @@ def test_damaged_rows_are_left_out(path: Path, tmp_path: Path) -> None:
         (seal,) = connection.execute("SELECT seal FROM trials WHERE number = 1").fetchone()
     damage(path, seal.encode())
     with Database(path) as database:
-        assert [each.config for each in database.rows()] == ["B()"]
+        assert [stored.config for stored in database.rows()] == ["B()"]
         best = database.best("k", "x86", 1)
         assert best is not None and best.config == "B()"
         with Database(tmp_path / "other.db") as other:
@@ -377,8 +379,8 @@ def test_what_can_be_read_of_a_damaged_file(path: Path, tmp_path: Path) -> None:
     with Database(tmp_path / "new.db") as new:
         merged = new.merge(path)
         assert merged.damaged > 0 and 50 < merged.added < 100
-        stored = {each.config: each for each in rows}
-        assert all(each == stored[each.config] for each in new.rows())
+        stored = {stored_row.config: stored_row for stored_row in rows}
+        assert all(stored_row == stored[stored_row.config] for stored_row in new.rows())
 
 
 def test_the_end_of_a_file_is_damaged(path: Path, tmp_path: Path) -> None:
@@ -540,7 +542,7 @@ def test_many_writers_at_a_time(path: Path) -> None:
         process.join()
     assert [process.exitcode for process in processes] == [0] * 6
     with Database(path) as database:
-        assert len({(each.kernel, each.config) for each in database.rows()}) == 150
+        assert len({(row.kernel, row.config) for row in database.rows()}) == 150
 
 
 def test_writers_that_wait_too_long(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -154,7 +154,7 @@ def test_a_space() -> None:
     assert points.by_prediction(rng, 6) == everything
     assert len(points.by_prediction(rng, 3)) <= 3
     mixed = {points.crossed(first, everything[-1], rng) for _ in range(60)}
-    assert {repr(each.tunables) for each in mixed} == {
+    assert {repr(config.tunables) for config in mixed} == {
         "{'A': 2, 'B': 'x'}",
         "{'A': 1, 'B': 'z'}",
         "{'A': 2, 'B': 'z'}",

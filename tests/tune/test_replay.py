@@ -179,7 +179,7 @@ def test_the_command_replays(tilewright: Command, tmp_path: Path) -> None:
     assert "1 the default, 1 skipped" in done.out
     assert "beside the default: 1.000x now, 1.000x then" in done.out
     rows = json.loads(figures.read_text())["rows"]
-    assert [each["verdict"] for each in rows] == [SAME, SKIPPED]
+    assert [row["verdict"] for row in rows] == [SAME, SKIPPED]
     assert rows[0]["times"][DEFAULT]["median"] > 0
     # PyTorch is optional.
     assert rows[0]["peers"] or "PyTorch" in rows[0]["no_peer"]

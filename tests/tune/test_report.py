@@ -101,7 +101,7 @@ def test_a_page_has_all_parts(tmp_path: Path) -> None:
     told = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.S)
     assert told is not None
     data = json.loads(told.group(1))
-    entries = {each["label"]: each for each in data["entries"] if "label" in each}
+    entries = {entry["label"]: entry for entry in data["entries"] if "label" in entry}
     assert set(entries) == {f"row {number}" for number in range(1, 7)}
     assert "before" not in entries["row 1"]
     best = entries["row 3"]
@@ -111,7 +111,7 @@ def test_a_page_has_all_parts(tmp_path: Path) -> None:
     assert data["texts"][entries["row 5"]["after"]][0] == "constraints: 5 <does> not divide 7"
     parts = Parts()
     parts.feed(page)
-    assert set(parts.links) == {anchor(each) for each in (*entries, "k", "another <kernel>")}
+    assert set(parts.links) == {anchor(label) for label in (*entries, "k", "another <kernel>")}
 
 
 def test_charts_have_a_place_for_every_trial() -> None:

@@ -340,7 +340,7 @@ def test_folders_of_searches_that_were_killed_are_removed(
         (folder / "cache").mkdir(parents=True)
     with local(1) as (_, folder):
         assert folder.is_dir()
-    assert {each.name for each in tmp_path.iterdir()} == {running.name, "other"}
+    assert {path.name for path in tmp_path.iterdir()} == {running.name, "other"}
 
 
 def test_autotune_from_end_to_end(tmp_path: Path) -> None:

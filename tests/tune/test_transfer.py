@@ -87,7 +87,7 @@ def test_the_nearest_is_legal(target: str, tmp_path: Path) -> None:
     """Of every convolution, what the recipes choose for the others does for it."""
     where = find_target(target)
     with Database(tmp_path / "tuned.db") as database:
-        requests = [request_of(tw.convolution(each)) for each in CONVOLUTIONS]
+        requests = [request_of(tw.convolution(convolution)) for convolution in CONVOLUTIONS]
         for request in requests:
             start = request.start()
             form, sizes = form_of(start.kernel, request.kind)
@@ -100,7 +100,9 @@ def test_the_nearest_is_legal(target: str, tmp_path: Path) -> None:
             form, sizes = form_of(request.start().kernel, request.kind)
             rows = database.nearest(form, sizes, target)
             assert rows[0].sizes == sizes
-            assert [each.kernel for each in database.nearest(form, sizes, target, threads=9)] == []
+            assert [
+                neighbour.kernel for neighbour in database.nearest(form, sizes, target, threads=9)
+            ] == []
             configs = list(first_configs(database, request, where, 1))
             assert len(configs) == len(set(configs)) > 1
             others = [c for c in configs if repr(c) != rows[0].config]
