@@ -16,7 +16,7 @@ from tilewright.frontends.models import from_onnx, from_torch, load_exported
 from tilewright.frontends.stablehlo.parser import parse_modules
 from tilewright.frontends.stablehlo.program import translated
 from tilewright.frontends.stablehlo.syntax import Function, Module
-from tilewright.graph.graph import Graph, OpenGraph
+from tilewright.graph.graph import Graph
 from tilewright.testing.kernel_case import KernelCase
 from tilewright.testing.second_opinion import SecondOpinion
 
@@ -103,7 +103,6 @@ def _stablehlo_graphs(source: str, knobs: Knobs) -> Iterator[GraphCase | Refused
     """The StableHLO programs of a file: the ``main`` of each part, or each public function. An
     error in one does not affect the others."""
     _refuse_contents(knobs)
-    refuse_options("graphs of StableHLO", knobs.given("set"))
     path, name = file_of(source)
     text = read_text(path, f"graph {source}", "give a file of text")
     modules = parse_modules(text, str(path), in_part=True)
@@ -124,7 +123,8 @@ def _stablehlo_graphs(source: str, knobs: Knobs) -> Iterator[GraphCase | Refused
     for module, function in entries:
         own_source = source if len(entries) == 1 else f"{path}:{function.name}"
         try:
-            yield GraphCase(translated(module, function), own_source)
+            graph = _with_sizes(translated(module, function), knobs)
+            yield GraphCase(graph, own_source, settings=tuple(knobs.sets))
         except TilewrightError as error:
             yield Refused(own_source, error)
 
@@ -162,7 +162,7 @@ def _with_sizes(graph: Graph, knobs: Knobs) -> Graph:
     names = [scalar.name for scalar in graph.kernel.scalars]
     numbers = numbers_of(graph.kernel, knobs.sets)
     wrong = [word for word in knobs.sets if word.partition("=")[0] not in names]
-    if wrong or len(numbers) < len(names) or not isinstance(graph, OpenGraph) or not graph.closing:
+    if wrong or len(numbers) < len(names) or not graph.closing:
         raise ProblemError(
             f"{' '.join(wrong or knobs.sets)} does not set the sizes",
             where="--set",

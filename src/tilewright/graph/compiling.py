@@ -10,7 +10,7 @@ from tilewright.engine import CompiledKernel, compile_kernel
 from tilewright.engine.compile import checked_threads
 from tilewright.engine.request import Request, request_of
 from tilewright.graph.cutting import Cut
-from tilewright.graph.graph import Graph, OpenGraph
+from tilewright.graph.graph import Graph
 from tilewright.graph.open_program import OpenGraphProgram
 from tilewright.graph.parts import Progress, compile_groups
 from tilewright.graph.preparing import prepare
@@ -38,7 +38,7 @@ def compile_graph(
     that they may be packed beforehand; ``progress`` is told how far it is. Raises `ArgumentError`,
     `VerificationError`, `UnsupportedError`, `ScheduleError`, `DeviceError`.
     """
-    asked = graph if isinstance(graph, OpenGraph) else None
+    asked = graph if isinstance(graph, Graph) and graph.scalars else None
     if isinstance(graph, Graph):
         constant = constant or graph.constant
         graph = graph.kernel
@@ -53,9 +53,8 @@ def compile_graph(
     request = request_of(graph, constant)
     kernel = request.start().kernel
     if kernel.scalars:
-        return OpenGraphProgram(
-            OpenGraph(kernel, (), kernel.scalars), where, threads, compile_graph
-        )
+        whole = Graph(kernel, scalars=kernel.scalars)
+        return OpenGraphProgram(whole, where, threads, compile_graph)
     with Bar() as bar, Helpers() as helpers:
         cut = kept_cut(request, where, lambda: helpers.begin(_length(kernel)))
         return _program(cut, request, name, threads, progress or bar, helpers, start)

@@ -20,10 +20,17 @@ SEVERAL = 16
 @dataclass(frozen=True, eq=False)
 class Graph:
     """A graph, to be compiled as a program: its ``kernel``, and the names of inputs whose contents
-    stay the same (``constant``), so that they may be packed before it runs."""
+    stay the same (``constant``), so that they may be packed before it runs.
+
+    Where calls pass sizes, ``scalars`` say what these may be. ``kernel`` may promise more; it is
+    right where what was ``decided`` comes out the same. For others, ``closing`` gives the graph in
+    which sizes are these numbers, by their names: those that it leaves are open in it."""
 
     kernel: Kernel
     constant: tuple[str, ...] = ()
+    scalars: tuple[ScalarParam, ...] = field(default=(), kw_only=True)
+    decided: Mapping[Expr, bool] = field(default_factory=dict, kw_only=True)
+    closing: Callable[[Mapping[str, int]], Graph] | None = field(default=None, kw_only=True)
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -40,18 +47,6 @@ class Graph:
     def constants(self) -> Mapping[str, NDArray[Any]]:
         """The arrays that lie beside it, flat, by the hash of their contents."""
         return self.kernel.constants
-
-
-@dataclass(frozen=True, eq=False)
-class OpenGraph(Graph):
-    """A graph whose sizes calls pass, of which ``scalars`` say what they may be. ``kernel`` may
-    promise more; it is right where what was ``decided`` comes out the same. For others, ``closing``
-    gives the graph in which sizes are these numbers, by their names: those that it leaves are open
-    in it."""
-
-    scalars: tuple[ScalarParam, ...] = ()
-    decided: Mapping[Expr, bool] = field(default_factory=dict)
-    closing: Callable[[Mapping[str, int]], Graph] | None = None
 
 
 def is_graph(what: object) -> bool:

@@ -18,7 +18,7 @@ from tilewright.engine.request import request_of
 from tilewright.engine.signature import Signature
 from tilewright.errors import UnsupportedError
 from tilewright.graph.cutting import Cut, cut_graph
-from tilewright.graph.graph import Graph, OpenGraph
+from tilewright.graph.graph import Graph
 from tilewright.graph.launches import Launch
 from tilewright.graph.parts import compile_groups
 from tilewright.graph.passes.pipeline import optimized
@@ -99,9 +99,7 @@ class OpenGraphProgram(CompiledKernel):
     """A graph of open sizes on one target, called like any other kernel: shapes of arrays tell the
     sizes, or calls name them. `at` gives the program for some of them."""
 
-    def __init__(
-        self, graph: OpenGraph, target: Target, threads: int, compile_other: Compile
-    ) -> None:
+    def __init__(self, graph: Graph, target: Target, threads: int, compile_other: Compile) -> None:
         start = time.perf_counter()
         self.graph = graph
         self.open_program = OpenProgram(graph.kernel, target.name, threads)

@@ -8,9 +8,8 @@ equality), `printer` and `parser` with `expression_parser`, `compute_parser` and
 `declaration_parser` (the text form; `syntax` is what they share), `verify` with its `verify_...`
 (what well-formed means), `arguments` (checking what a call passes for scalars), `constants` (arrays
 beside a kernel), `sizes` (proofs about symbolic sizes), `open_sizes` (ints that stand for
-such), `symbols` (numbers in their place), `scope`
-(names, as they come and go), `stages`
-(what a schedule or a pass made of a kernel).
+such), `whole_numbers` (what programs calculate with them), `symbols` (numbers in their place),
+`scope` (names, as they come and go), `stages` (what a schedule or a pass made of a kernel).
 
 This is the face for those who use the IR. Those who work on it import the modules.
 """

@@ -8,6 +8,9 @@ so is right for all sizes for which all of that comes out the same.
 
 Something that takes an int apart (`range`, `float`) sees the example only. So a kernel is built
 for two examples, and is right where both give the same text.
+
+Who calculates with sizes as data (`ir.whole_numbers`) leaves open what is not proved: an
+`OpenTruth` is decided when somebody asks whether it holds.
 """
 
 from __future__ import annotations
@@ -19,11 +22,23 @@ from typing import Any, TypeVar
 
 from tilewright.errors import UnsupportedError
 from tilewright.ir.evaluate import evaluate
-from tilewright.ir.expr import Binary, Const, Expr, StandIn, Var, as_expr, binary, const
+from tilewright.ir.expr import (
+    Binary,
+    Const,
+    Expr,
+    Select,
+    StandIn,
+    Unary,
+    Var,
+    as_expr,
+    binary,
+    const,
+)
 from tilewright.ir.intervals import Interval
 from tilewright.ir.printer import to_text
 from tilewright.ir.sizes import Monomial, Polynomial, Sizes, polynomial
 from tilewright.ir.stmt import ScalarParam
+from tilewright.ir.visit import rewrite, walk
 
 T = TypeVar("T")
 # What kernels are promised of a size that has no greatest value. Beyond it there is a program for
@@ -36,7 +51,7 @@ def promising(allowed: ScalarParam) -> ScalarParam:
     broadcasts, and at most `HIGHEST`."""
     low, most = max(2, allowed.low or 0), allowed.high
     high = HIGHEST if most is None else min(most, HIGHEST)
-    return ScalarParam(allowed.var, min(low, high), high)
+    return ScalarParam(allowed.var, min(low, high), high, allowed.divisor)
 
 
 def for_all_sizes(
@@ -108,20 +123,20 @@ class OpenSizes:
         """The least and the greatest value of ``expr``, as far as promises tell."""
         return self._proofs.bounds(expr)
 
-    def less(self, a: int, b: int) -> bool:
-        """Whether ``a < b``, by proof, or else by the examples."""
+    def less(self, a: int, b: int) -> bool | OpenTruth:
+        """Whether ``a < b``: by proof, or open."""
         left, right = as_expr(a), as_expr(b)
         if self._proofs.at_least(left, right):
             return False
         if self._proofs.at_least(right, left + 1):
             return True
-        return self._by_example(binary("lt", left, right), int(a).__lt__(int(b)))
+        return OpenTruth(self, binary("lt", left, right), int(a).__lt__(int(b)))
 
     def surely_less(self, a: int, b: int) -> bool:
         """Whether ``a < b`` is proved."""
         return self._proofs.at_least(as_expr(b), as_expr(a) + 1)
 
-    def equal(self, a: int, b: int) -> bool:
+    def equal(self, a: int, b: int) -> bool | OpenTruth:
         """Whether ``a == b``, in the same way."""
         left, right = as_expr(a), as_expr(b)
         if left is right or self._proofs.equal(left, right):
@@ -129,11 +144,18 @@ class OpenSizes:
         apart = (left, right + 1), (right, left + 1)
         if any(self._proofs.at_least(greater, less) for greater, less in apart):
             return False
-        return self._by_example(binary("eq", left, right), int(a).__eq__(int(b)))
+        return OpenTruth(self, binary("eq", left, right), int(a).__eq__(int(b)))
 
-    def _by_example(self, condition: Expr, holds: bool) -> bool:
-        self.decided[condition] = holds
-        return holds
+    def settled(self, size: int) -> int:
+        """``size`` without choices: of each, what the examples choose."""
+        choice = next((e for e in walk(as_expr(size)) if isinstance(e, Select)), None)
+        if choice is None:
+            return size
+        holds = bool(evaluate(choice.condition, self._examples))
+        chosen = choice.a if OpenTruth(self, choice.condition, holds) else choice.b
+        return self.settled(
+            self.size(rewrite(as_expr(size), lambda e: chosen if e is choice else e))
+        )
 
 
 def surely_less(a: int, b: int) -> bool:
@@ -146,14 +168,14 @@ def surely_less(a: int, b: int) -> bool:
 
 
 def _example(param: ScalarParam, hint: int, example: int, taken: Collection[int]) -> int:
-    """A prime above the hint; but of a size that is not to be so great, its greatest value or the
-    one before."""
-    low, high = param.low, param.high
-    first = _prime_after(max(11, hint), taken)
+    """A prime above the hint, times what divides it; but of a size that is not to be so great, its
+    greatest value or the one before."""
+    (low, high), divisor = param.range, param.divisor
+    first = _prime_after(max(11, hint) // divisor, taken)
     second = _prime_after(first, taken)
-    if high is not None and second > high:
-        return max(high - example, high if low is None else min(low, high))
-    return second if example else first
+    if high is not None and second * divisor > high:
+        return max(high - example * divisor, high if low is None else min(low, high))
+    return (second if example else first) * divisor
 
 
 def _prime_after(number: int, taken: Collection[int]) -> int:
@@ -169,6 +191,19 @@ def broken(decided: Mapping[Expr, bool], numbers: Mapping[Var, Any]) -> Expr | N
         if bool(evaluate(condition, numbers)) != holds:
             return condition
     return None
+
+
+class OpenTruth:
+    """A condition of ``sizes`` that no promise decides, and whether it ``holds`` for the examples:
+    which is decided when somebody asks."""
+
+    def __init__(self, sizes: OpenSizes, expr: Expr, holds: bool) -> None:
+        self.sizes, self.expr, self.holds = sizes, expr, holds
+
+    def __bool__(self) -> bool:
+        negated = isinstance(self.expr, Unary) and self.expr.op == "not"
+        self.sizes.decided[self.expr.a if negated else self.expr] = self.holds != negated
+        return self.holds
 
 
 class OpenSize(StandIn):
@@ -247,19 +282,19 @@ class OpenSize(StandIn):
         return self.sizes.size(plain_sum(rest) % as_expr(b)) if rest else 0
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, int) and self.sizes.equal(self, other)
+        return isinstance(other, int) and bool(self.sizes.equal(self, other))
 
     def __ne__(self, other: object) -> bool:
         return not self == other
 
     def __lt__(self, other: int) -> Any:
-        return self.sizes.less(self, other) if isinstance(other, int) else NotImplemented
+        return bool(self.sizes.less(self, other)) if isinstance(other, int) else NotImplemented
 
     def __le__(self, other: int) -> Any:
         return not self.sizes.less(other, self) if isinstance(other, int) else NotImplemented
 
     def __gt__(self, other: int) -> Any:
-        return self.sizes.less(other, self) if isinstance(other, int) else NotImplemented
+        return bool(self.sizes.less(other, self)) if isinstance(other, int) else NotImplemented
 
     def __ge__(self, other: int) -> Any:
         return not self.sizes.less(self, other) if isinstance(other, int) else NotImplemented
@@ -312,17 +347,25 @@ def _divided(a: int, b: int) -> tuple[Polynomial, Polynomial]:
         for factor in factors:
             if factor in left:
                 left.remove(factor)
-        fits = len(left) == len(monomial) - len(factors) and times % coefficient == 0
-        if fits:
-            whole[tuple(left)] = times // coefficient
-        else:
+        if len(left) + len(factors) != len(monomial):
             rest[monomial] = times
+            continue
+        # (One form of a quotient: constants in it are 0 to less than the divisor, and of what is an
+        # odd multiple of half of it, there is the positive half.)
+        count, over = divmod(times, coefficient)
+        if monomial and over and 2 * over != coefficient:
+            count, over = 0, times
+        if count:
+            whole[tuple(left)] = count
+        if over:
+            rest[monomial] = over
     return whole, rest
 
 
 __all__ = [
     "OpenSize",
     "OpenSizes",
+    "OpenTruth",
     "broken",
     "for_all_sizes",
     "plain_sum",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import product
-from math import gcd
+from math import gcd, lcm
 
 from tilewright.dtypes import s64
 from tilewright.ir import intervals
@@ -25,6 +25,7 @@ Polynomial = dict[Monomial, int]
 # Nothing is proved beyond so many terms, or so many variables with two bounds to choose from.
 _TERMS = 64
 _CHOICES = 6
+_LARGEST = 1 << 16
 
 
 class _TooLong(Exception):  # noqa: N818 - a signal to give up, not an error
@@ -46,22 +47,35 @@ class Sizes:
         result = Sizes(())
         result._ranges, result._divisors = dict(self._ranges), self._divisors
         for size in sizes:
-            for factor in self._factors(size):
+            for factor, least in self._factors(size, 1):
+                divisor = self._divisors.get(factor, 1)
                 low, high = result._ranges.get(factor, (None, None))
-                least = self._divisors.get(factor, 1)
+                least = -(-least // divisor) * divisor
                 result._ranges[factor] = (least if low is None else max(low, least), high)
         return result
 
-    def _factors(self, size: Size) -> Iterable[Var]:
-        """The parameters that are 1 or more where ``size`` is: all factors of naturals."""
+    def _factors(self, size: Size, least: int) -> Iterable[tuple[Var, int]]:
+        """The parameters with what each is at least where ``size`` is ``least`` or more: the only
+        one of a sum or a quotient, and all factors of naturals that are 1 or more."""
         try:
             terms = polynomial(size)
         except (_TooLong, RecursionError):
-            return ()
-        ((monomial, coefficient),) = terms.items() if len(terms) == 1 else [((), 0)]
-        lows = [self._range(atom)[0] for atom in monomial]
-        natural = coefficient > 0 and all(low is not None and low >= 0 for low in lows)
-        return [atom for atom in monomial if isinstance(atom, Var) and (natural or atom is size)]
+            return
+        plus = terms.pop((), 0)
+        ((monomial, times),) = terms.items() if len(terms) == 1 else [((), 0)]
+        if times <= 0:
+            return
+        if len(monomial) > 1:
+            lows = [self._range(atom)[0] for atom in monomial]
+            if plus or least != 1 or any(low is None or low < 0 for low in lows):
+                return
+        for atom in monomial:
+            bound = -((plus - least) // times)
+            match atom:
+                case Var():
+                    yield atom, bound
+                case Binary(op="floordiv", a=whole, b=Const(value=by)) if by > 0:
+                    yield from self._factors(whole, bound * int(by))
 
     # Queries.
 
@@ -125,8 +139,13 @@ class Sizes:
         """Whether no value of the polynomial is negative."""
         if self._no_term_is_negative(terms):
             return True
-        apart = self._with_dividends(terms)
-        return apart != terms and self._no_term_is_negative(apart)
+        # (As often as makes multiples of all quotients' divisors.)
+        times = _divisors(terms)
+        for scaled in (terms, {m: n * times for m, n in terms.items()}) if times > 1 else (terms,):
+            apart = self._with_dividends(scaled)
+            if apart != scaled and self._no_term_is_negative(apart):
+                return True
+        return False
 
     def _no_term_is_negative(self, terms: Polynomial) -> bool:
         """Whether that shows with each atom counted from one of its bounds."""
@@ -244,6 +263,19 @@ def _shifted(terms: Polynomial, atom: Expr, bound: int, sign: int) -> Polynomial
             part = _product(part, counted)
         result = _sum(result, part, 1)
     return result
+
+
+def _divisors(terms: Polynomial) -> int:
+    """A number by which quotients have to be multiplied to be multiples of what they are divided
+    by; 1 beyond some size."""
+    numbers = [
+        int(atom.b.value)
+        for monomial in terms
+        for atom in monomial
+        if isinstance(atom, Binary) and atom.op == "floordiv" and isinstance(atom.b, Const)
+    ]
+    result = lcm(*numbers)
+    return result if 0 < result <= _LARGEST else 1
 
 
 def _quotient_at(monomial: Monomial, coefficient: int) -> int | None:

@@ -10,12 +10,12 @@ import onnx
 
 from tilewright.errors import UnsupportedError
 from tilewright.frontends.onnx.scopes import Scope
-from tilewright.frontends.onnx.sizes import is_open
 from tilewright.frontends.onnx.table import depends
 from tilewright.frontends.onnx.values import attribute_of
 from tilewright.ir.expr import StandIn, const
 from tilewright.tensor.control import if_, while_
 from tilewright.tensor.elementwise import elementwise
+from tilewright.tensor.known import is_open
 from tilewright.tensor.tensor import Builder, Tensor
 from tilewright.tensor.views import index_in_dim, reshape, stack
 

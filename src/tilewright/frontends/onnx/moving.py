@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from tilewright.dtypes import s64
-from tilewright.frontends.onnx.sizes import is_open
 from tilewright.frontends.onnx.table import Place, axis_of, op, refuse
 from tilewright.frontends.onnx.values import type_of
 from tilewright.ir.expr import Expr, binary, cast, const, select
 from tilewright.problems.functions import clamped
 from tilewright.tensor.indexing import place_in, places_along, take, taken, updated
+from tilewright.tensor.known import is_open
 from tilewright.tensor.nn.channels import depth_to_space, space_to_depth
 from tilewright.tensor.places import axes, axis
 from tilewright.tensor.tensor import Tensor

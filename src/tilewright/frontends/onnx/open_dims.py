@@ -10,22 +10,9 @@ from typing import Any
 
 import onnx
 
-from tilewright.errors import (
-    ArgumentError,
-    ProblemError,
-    UnsupportedError,
-    VerificationError,
-    one_of,
-)
-from tilewright.graph.graph import Graph, OpenGraph
-from tilewright.ir.expr import var
-from tilewright.ir.open_sizes import OpenSizes, for_all_sizes, promising
-from tilewright.ir.printer import to_text
-from tilewright.ir.stmt import ScalarParam
+from tilewright.errors import ArgumentError, one_of
 from tilewright.tensor.names import identifier, unused
 
-# About how great sizes are: what nothing promised decides comes out as for these.
-_USUAL = 100
 _CALCULATED: dict[type, Callable[[int, int], int]] = {
     ast.Add: add,
     ast.Sub: sub,
@@ -67,14 +54,8 @@ class Dims:
         return tuple(shape)
 
 
-def opened(
-    names: Sequence[str],
-    sizes: Mapping[str, int],
-    read: Callable[[OpenSizes, Mapping[str, int]], Graph],
-) -> Graph:
-    """The graph that ``read`` gives. Of its parameters ``names``, those in ``sizes`` are numbers,
-    and the others are open. Raises `ArgumentError` for a size that is none of them, and
-    `UnsupportedError` where the graph needs them as numbers."""
+def checked_sizes(names: Sequence[str], sizes: Mapping[str, int]) -> None:
+    """Raises `ArgumentError` for a size that is none of ``names``, or no number."""
     for name, size in sizes.items():
         if name not in names:
             raise ArgumentError(
@@ -86,31 +67,12 @@ def opened(
             raise ArgumentError(
                 f"the size {name!r} is {size!r}", where="sizes", cure="give a whole number"
             )
-    allowed = [ScalarParam(var(name), 0, None) for name in names if name not in sizes]
-    hints = {promising(param): _USUAL for param in allowed}
 
-    def build(example: int) -> tuple[Graph, OpenSizes]:
-        now = OpenSizes.of_example(hints, example)
-        return read(now, {**sizes, **{p.name: now.size(p.var) for p in now.scalars}}), now
 
-    if not allowed:
-        return build(0)[0]
-    try:
-        graph, decided = for_all_sizes(build, lambda graph: to_text(graph.kernel))
-    except (ProblemError, UnsupportedError, VerificationError) as error:
-        left = ", ".join(f"{param.name!r}: ..." for param in allowed)
-        cure = error.cure if isinstance(error, UnsupportedError) else None
-        raise UnsupportedError(
-            f"{error.what} where sizes are open",
-            where=error.where,
-            why=error.why,
-            cure=cure or f"give sizes as numbers: from_onnx(model, sizes={{{left}}})",
-        ) from error
-
-    def closing(numbers: Mapping[str, int]) -> Graph:
-        return opened(names, {**sizes, **numbers}, read)
-
-    return OpenGraph(graph.kernel, (), tuple(allowed), decided, closing)
+def cure_of(names: Sequence[str]) -> str:
+    """What to do where these sizes have to be numbers."""
+    left = ", ".join(f"{name!r}: ..." for name in names)
+    return f"give sizes as numbers: from_onnx(model, sizes={{{left}}})"
 
 
 def _parameter(text: str) -> str:

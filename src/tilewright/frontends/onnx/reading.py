@@ -25,14 +25,17 @@ from tilewright.errors import ArgumentError, TilewrightError, UnsupportedError, 
 from tilewright.frontends.onnx.bodies import body_of, usual_attributes
 from tilewright.frontends.onnx.control import CONTROL
 from tilewright.frontends.onnx.folding import folded
-from tilewright.frontends.onnx.open_dims import Dims, opened
+from tilewright.frontends.onnx.open_dims import Dims, checked_sizes, cure_of
 from tilewright.frontends.onnx.scopes import Scope
-from tilewright.frontends.onnx.sizes import calculated, is_open, sizes_array, tensor_of_sizes
+from tilewright.frontends.onnx.sizes import calculated
 from tilewright.frontends.onnx.table import TABLE, Place
 from tilewright.frontends.onnx.values import array_of, attribute_of, shape_of, type_of
 from tilewright.graph.graph import Graph
-from tilewright.ir.expr import StandIn
+from tilewright.graph.opening import opened
+from tilewright.ir.expr import StandIn, var
 from tilewright.ir.open_sizes import OpenSizes
+from tilewright.ir.stmt import ScalarParam
+from tilewright.tensor.known import is_open, sizes_array, tensor_of_known
 from tilewright.tensor.names import identifier
 from tilewright.tensor.tensor import Builder, Tensor, described
 
@@ -70,7 +73,9 @@ def from_onnx(
         return _Reading(loaded, contents, open_sizes, dims, values).graph()
 
     numbers = {dims.names.get(name, name): size for name, size in (sizes or {}).items()}
-    return opened(tuple(dims.names.values()), numbers, read)
+    checked_sizes(tuple(dims.names.values()), numbers)
+    allowed = [ScalarParam(var(name), 0, None) for name in dims.names.values()]
+    return opened(allowed, numbers, read, cure_of)
 
 
 def _loaded(model: Any) -> onnx.ModelProto:
@@ -166,7 +171,7 @@ class _Reading:
                 raise UnsupportedError(f"nothing computes {name!r}", where=name)
             array = scope.known[name]
             if is_open(array):
-                result = tensor_of_sizes(self.builder, array)
+                result = tensor_of_known(self.builder, array)
                 scope.tensors[name] = result
                 return result
             type_of(onnx.helper.np_dtype_to_tensor_dtype(array.dtype))

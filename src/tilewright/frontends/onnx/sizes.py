@@ -13,26 +13,11 @@ import onnx
 
 from tilewright.dtypes import s64
 from tilewright.frontends.onnx.values import attribute_of, type_of
-from tilewright.ir.expr import StandIn, as_expr, binary, const, select
-from tilewright.tensor.places import axes, linear_index
-from tilewright.tensor.tensor import Builder, Tensor
+from tilewright.ir.expr import StandIn
+from tilewright.ir.whole_numbers import quotient, remainder
+from tilewright.tensor.known import is_open
 
 Array = np.ndarray[Any, Any]
-
-
-def sizes_array(sizes: Any) -> Array:
-    """Whole numbers as an array: of objects, where some are sizes that calls pass."""
-    array = np.array(sizes, object)
-    return array if is_open(array) else array.astype(np.int64)
-
-
-def is_open(array: Array | None) -> bool:
-    """Whether some elements of what is known are sizes that calls pass."""
-    return (
-        array is not None
-        and array.dtype == object
-        and any(isinstance(number, StandIn) for number in array.reshape(-1))
-    )
 
 
 def calculated(node: onnx.NodeProto, known: Sequence[Array | None]) -> list[Array] | None:
@@ -50,15 +35,6 @@ def calculated(node: onnx.NodeProto, known: Sequence[Array | None]) -> list[Arra
     except (ArithmeticError, LookupError, TypeError, ValueError):
         return None
     return None if result is None else [_plain(array) for array in result]
-
-
-def tensor_of_sizes(builder: Builder, array: Array) -> Tensor:
-    """What is known of sizes, as a tensor."""
-    *first, last = array.reshape(-1)
-    place, value = linear_index(axes(array.ndim), array.shape), as_expr(last)
-    for number, size in reversed([*enumerate(first)]):
-        value = select(binary("eq", place, const(number)), as_expr(size), value)
-    return builder.tensor(array.shape, value)
 
 
 def _objects(array: Array) -> Array:
@@ -88,13 +64,8 @@ def _of_elements(function: Callable[..., Any]) -> Handler:
     return lambda at, *values: [of_arrays(*values)]
 
 
-def _quotient(a: int, b: int) -> int:
-    """Rounded to 0."""
-    return a // b if (a >= 0) == (b > 0) else -(-a // b)
-
-
 def _rest(at: Attributes, a: Array, b: Array) -> Sequence[Any] | None:
-    truncated = _of_elements(lambda a, b: a - b * _quotient(a, b))
+    truncated = _of_elements(remainder)
     return (truncated if at.get("fmod", 0) else _of_elements(lambda a, b: a % b))(at, a, b)
 
 
@@ -166,7 +137,7 @@ _HANDLERS: dict[str, Handler] = {
     "Add": _of_elements(lambda a, b: a + b),
     "Sub": _of_elements(lambda a, b: a - b),
     "Mul": _of_elements(lambda a, b: a * b),
-    "Div": _of_elements(_quotient),
+    "Div": _of_elements(quotient),
     "Mod": _rest,
     "Neg": _of_elements(lambda a: -a),
     "Abs": _of_elements(lambda a: abs(a)),

@@ -21,6 +21,7 @@ from tilewright.frontends.stablehlo.translation import (
 )
 from tilewright.frontends.stablehlo.types import Complex, Element, Float, Integer, computed_type
 from tilewright.frontends.stablehlo.values import Array, Value
+from tilewright.frontends.stablehlo.view_operations import whole
 from tilewright.tensor.contractions import complex_product, dot_general
 from tilewright.tensor.convolution import Dims, convolution
 from tilewright.tensor.einsum import einsum
@@ -151,7 +152,7 @@ def _convolution(t: Translation, o: Operation, operands: Sequence[Value]) -> lis
                 where=o.span,
                 cure="give it as a constant",
             )
-        pads = [(int(low), int(high)) for low, high in sources[2].known]
+        pads = [(whole(t, low), whole(t, high)) for low, high in sources[2].known]
     reversal = o.attributes.get("window_reversal")
     flipped = [bool(flag) for flag in _flags(o, reversal, count)]
 

@@ -23,6 +23,7 @@ from tilewright.frontends.stablehlo.translation import (
 from tilewright.frontends.stablehlo.types import Integer
 from tilewright.frontends.stablehlo.values import Array, Group, Token, Value
 from tilewright.ir.expr import select
+from tilewright.ir.open_sizes import OpenTruth
 from tilewright.tensor.control import Branch, case, if_, while_
 from tilewright.tensor.tensor import Tensor
 
@@ -166,7 +167,7 @@ def _custom_call(t: Translation, o: Operation, operands: Sequence[Value]) -> lis
     if name.startswith("check."):
         return list(_check(t, o, operands, name.removeprefix("check.")))
     if name == "shape_assertion" and not o.results:
-        return _asserted(o, operands)
+        return _asserted(t, o, operands)
     if name in _TRANSPARENT and len(operands) == len(o.results) == 1:
         return list(operands)
     other = t.handlers.get(_CALLS.get(name, ""))
@@ -180,13 +181,21 @@ def _custom_call(t: Translation, o: Operation, operands: Sequence[Value]) -> lis
     )
 
 
-def _asserted(o: Operation, operands: Sequence[Value]) -> list[Value]:
-    """Shapes are known when a graph is made: what is asserted of them holds, or is refused. A graph
-    does not stop for what data decide."""
+def _asserted(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Value]:
+    """What is asserted of shapes holds, or is refused. A graph does not stop for what data
+    decide."""
     (condition,) = arrays(o, operands[:1], 1)
-    if condition.known is not None and not condition.known.all():
-        message = o.attributes.get("error_message", "the shapes do not fit")
-        raise ProblemError(str(message), where=o.span, cure="give other sizes")
+    if condition.known is None:
+        return []
+    for truth in condition.known.reshape(-1):
+        if isinstance(truth, OpenTruth) and t.asserted is not None:
+            t.asserted(truth.expr)
+        if not truth:
+            message = str(o.attributes.get("error_message", "the shapes do not fit"))
+            values = {f"{{{n}}}": array.known for n, array in enumerate(arrays(o, operands[1:]))}
+            for place, value in values.items():
+                message = message.replace(place, place if value is None else str(value))
+            raise ProblemError(message, where=o.span, cure="give other sizes")
     return []
 
 

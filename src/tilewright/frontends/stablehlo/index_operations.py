@@ -90,7 +90,7 @@ def _gather(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Arr
     if len(sources) not in (2, 3):
         raise ProblemError(f"{o.name} takes a tensor and indices", where=o.span, cure="give both")
     fields = _fields(o, "dimension_numbers", "gather", _GATHER)
-    sizes = sizes_of(o, sources[2]) if len(sources) == 3 else integers(o, "slice_sizes")
+    sizes = sizes_of(t, o, sources[2]) if len(sources) == 3 else integers(o, "slice_sizes")
     windows = _windows(fields, _GATHER)
     parts = tuple(
         indexing.gather(part, sources[1].parts[0], windows, sizes) for part in sources[0].parts

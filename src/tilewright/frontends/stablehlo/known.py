@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from operator import add, mul, neg, sub
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,8 @@ from numpy.typing import NDArray
 from tilewright.frontends.stablehlo.syntax import Operation
 from tilewright.frontends.stablehlo.types import Element, Integer, numpy_type
 from tilewright.frontends.stablehlo.values import Array
+from tilewright.ir import whole_numbers
+from tilewright.tensor.known import is_open
 
 Compute = Callable[..., Any]
 
@@ -74,6 +77,8 @@ def elementwise(
     boolean = operands[0].element == Integer(1)
     if compute is None or (boolean and name not in _OF_TRUTH):
         return None
+    if any(is_open(operand_known) for operand_known in values):
+        return _of_open(_OPEN.get(direction or name), values)
     with np.errstate(all="ignore"):
         values_array = np.asarray(compute(*values))
         if result == Integer(1):
@@ -81,4 +86,41 @@ def elementwise(
         return np.asarray(values_array.astype(numpy_type(result)))
 
 
+def _of_open(function: Compute | None, values: Sequence[Any]) -> NDArray[Any] | None:
+    """``function`` of the elements of arrays, of which some are open."""
+    if function is None:
+        return None
+    try:
+        of_arrays = np.frompyfunc(function, len(values), 1)
+        return np.asarray(of_arrays(*(value.astype(object) for value in values)), object)
+    except ArithmeticError:
+        return None
+
+
+# Those of numbers and truth values one by one.
+_OPEN: Mapping[str, Compute] = {
+    "abs": lambda x: whole_numbers.greatest(x, -x),
+    "add": add,
+    "and": whole_numbers.both,
+    "clamp": lambda low, x, high: whole_numbers.least(whole_numbers.greatest(x, low), high),
+    "convert": lambda x: x,
+    "divide": whole_numbers.quotient,
+    "maximum": whole_numbers.greatest,
+    "minimum": whole_numbers.least,
+    "multiply": mul,
+    "negate": neg,
+    "not": whole_numbers.negated,
+    "or": whole_numbers.either,
+    "remainder": whole_numbers.remainder,
+    "select": whole_numbers.chosen,
+    "sign": whole_numbers.sign,
+    "subtract": sub,
+    "xor": whole_numbers.differ,
+    "EQ": whole_numbers.equal,
+    "NE": lambda a, b: whole_numbers.negated(whole_numbers.equal(a, b)),
+    "LT": whole_numbers.less,
+    "LE": lambda a, b: whole_numbers.negated(whole_numbers.less(b, a)),
+    "GT": lambda a, b: whole_numbers.less(b, a),
+    "GE": lambda a, b: whole_numbers.negated(whole_numbers.less(a, b)),
+}
 _OF_TRUTH = ("and", "compare", "convert", "not", "or", "select", "xor")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from tilewright.errors import ArgumentError, ProblemError, UnsupportedError, one
 from tilewright.frontends.stablehlo import types
 from tilewright.frontends.stablehlo.checks import Check
 from tilewright.frontends.stablehlo.donations import donated
+from tilewright.frontends.stablehlo.open_dims import Asserted, OpenDims
 from tilewright.frontends.stablehlo.operations import HANDLERS
 from tilewright.frontends.stablehlo.parser import parse_module
 from tilewright.frontends.stablehlo.syntax import Function, Module
@@ -25,6 +26,11 @@ from tilewright.frontends.stablehlo.types import Complex, computed_type
 from tilewright.frontends.stablehlo.values import Array, Token, Value
 from tilewright.frontends.stablehlo.view_operations import split_parts, stacked
 from tilewright.graph.graph import Graph
+from tilewright.graph.opening import opened
+from tilewright.ir.evaluate import evaluate
+from tilewright.ir.expr import Expr, as_expr
+from tilewright.ir.open_sizes import OpenSizes
+from tilewright.ir.visit import substitute
 from tilewright.tensor.tensor import Builder, Tensor
 
 
@@ -56,9 +62,10 @@ def from_stablehlo(
     its name. Complex tensors have a last dim of 2; integers of fewer than 8 bits
     are bytes.
 
-    Where the text leaves sizes open (``tensor<?x4xf32>``), ``arguments`` says them: by the name of
-    an argument its shape, a tuple; or an integer or an array of integers, which it is in this graph
-    then: so shapes may depend on it.
+    Sizes that the text leaves open (``tensor<?x4xf32>``, as JAX exports symbolic shapes) stay so,
+    but for those that ``arguments`` says: by the name of an argument its shape, a tuple (None for a
+    size that stays open); or an integer or an array of integers, which it is in this graph then: so
+    shapes may depend on it.
 
     Raises `ArgumentError` for what is no text and no file that has one, `ParseError` where it is
     malformed, `ProblemError` where it makes no sense, and `UnsupportedError` for what is not
@@ -124,73 +131,170 @@ def translated(
             cure='give a mapping, such as {"arg0": (4, 3)}',
         )
     said = dict(sizes or {})
-    builder = Builder(function.name)
-    translation = Translation(module, builder, HANDLERS)
-    arguments: list[Value] = []
-    inputs: dict[str, Tensor] = {}
-    taken: set[str] = set()
+    entry = _described(function, said)
+    dims = OpenDims.of([named for named in entry if named.name not in said])
+    if not dims.params:
+        return _Reading(module, function, entry, said, dims).graph()
+    while True:
+        try:
+            return _opened(module, function, entry, said, dims)
+        except Asserted as asserted:
+            dims = asserted.dims
+
+
+def _opened(
+    module: Module,
+    function: Function,
+    entry: Sequence[Named],
+    fixed: Mapping[str, Any],
+    dims: OpenDims,
+) -> StableHLO:
+    """The graph for all sizes that ``dims`` leave open. Raises `Asserted` where the program asserts
+    more of them than that."""
+
+    def read(open_sizes: OpenSizes, numbers: Mapping[str, int]) -> StableHLO:
+        return _Reading(module, function, entry, fixed, dims, open_sizes, numbers).graph()
+
+    def cure(names: Sequence[str]) -> str:
+        name = next(argument for argument, _ in dims.sizes)
+        return f'say sizes: from_stablehlo(text, arguments={{"{name}": (4, 3)}})'
+
+    return opened(dims.params, {}, read, cure)
+
+
+def _described(function: Function, said: dict[str, Any]) -> list[Named]:
+    """The arguments of ``function``, with sizes that are ``said`` of them. In ``said``, contents
+    are left."""
+    names = [argument.name for argument in function.body.arguments]
+    for name in said:
+        if name not in names:
+            raise ProblemError(
+                f"@{function.name} has no argument {name!r}",
+                where=function.span,
+                cure=one_of(name, names),
+            )
+    entry: list[Named] = []
     for named in function.body.arguments:
-        if isinstance(named.type, types.Token):
-            arguments.append(Token())
-            continue
-        value = said.pop(named.name, None)
-        if isinstance(value, tuple | list):
-            named = _shaped(named, tuple(value))
-        elif value is not None:
-            arguments.append(_fixed(translation, named, value))
-            continue
-        if not isinstance(named.type, types.Tensor) or not named.type.is_static:
+        if isinstance(said.get(named.name), tuple | list):
+            named = _shaped(named, tuple(said.pop(named.name)))
+        elif said.get(named.name) is None:
+            said.pop(named.name, None)
+        if not isinstance(named.type, types.Tensor | types.Token):
             raise UnsupportedError(
                 f"the argument %{named.name} is of type {named.type}",
                 where=named.span,
-                why="a graph has tensors whose sizes are known",
-                cure="write its sizes, or say them: arguments={...: (4, 3)}",
+                why="a graph takes tensors of as many dims as the program says",
+                cure="write its dims, or say its sizes: arguments={...: (4, 3)}",
             )
-        with builder.at(span=named.span):
-            whole, value = _input(builder, _name(named.name, "arg", taken), named.type)
-        arguments.append(value)
-        inputs[named.name] = whole
-    if said:
-        raise ProblemError(
-            f"@{function.name} has no argument {next(iter(said))!r}",
-            where=function.span,
-            cure=one_of(next(iter(said)), [argument.name for argument in function.body.arguments]),
-        )
-    result = translation.call(function, arguments, function.span)
-    tensors = {
-        n: stacked(value.parts) for n, value in enumerate(result) if isinstance(value, Array)
-    }
-    donors = donated(function, inputs, tensors)
-    results: list[str] = []
-    for number, tensor in tensors.items():
-        donor = donors.get(number)
-        if donor is not None and donor.buffer is not None:
-            results.append(donor.buffer.name)
-            with builder.at(span=function.span):
-                builder.update(donor, tensor)
-            continue
-        info = function.result_attributes[number].get("jax.result_info", "")
-        name = _name(info if isinstance(info, str) else "", f"result{number}", taken)
-        name = name if re.search("[A-Za-z]", name) else f"result{number}"
-        results.append(name)
-        with builder.at(name, function.span):
-            builder.output(name, tensor)
-    if not results and not translation.checks:
-        raise UnsupportedError(
-            f"@{function.name} returns nothing", where=function.span, cure="return a tensor"
-        )
-    return StableHLO(builder.kernel(), results=tuple(results), checks=tuple(translation.checks))
+        entry.append(named)
+    return entry
 
 
-def _shaped(named: Named, shape: tuple[int, ...]) -> Named:
-    """An argument whose sizes are ``shape``."""
+class _Reading:
+    """Goes through a function once: with ``numbers`` and what stands for others as the sizes that
+    ``dims`` leave open."""
+
+    def __init__(
+        self,
+        module: Module,
+        function: Function,
+        entry: Sequence[Named],
+        fixed: Mapping[str, Any],
+        dims: OpenDims,
+        open_sizes: OpenSizes | None = None,
+        numbers: Mapping[str, int] | None = None,
+    ) -> None:
+        self._function, self._entry, self._fixed = function, entry, fixed
+        self._dims, self._numbers = dims, numbers or {}
+        self._builder = Builder(function.name, open_sizes)
+        whole = open_sizes is not None and len(open_sizes.scalars) == len(dims.params)
+        # (Where some are numbers, what is asserted of the others was taken in before.)
+        self._translation = Translation(
+            module, self._builder, HANDLERS, self._assert if whole else None
+        )
+        self._taken: set[str] = set()
+
+    def graph(self) -> StableHLO:
+        """The graph."""
+        function, translation = self._function, self._translation
+        arguments: list[Value] = []
+        inputs: dict[str, Tensor] = {}
+        for named in self._entry:
+            if isinstance(named.type, types.Token):
+                arguments.append(Token())
+            elif named.name in self._fixed:
+                arguments.append(_fixed(translation, named, self._fixed[named.name]))
+            else:
+                with self._builder.at(span=named.span):
+                    inputs[named.name], value = self._input(named)
+                arguments.append(value)
+        results = self._results(translation.call(function, arguments, function.span), inputs)
+        if not results and not translation.checks:
+            raise UnsupportedError(
+                f"@{function.name} returns nothing", where=function.span, cure="return a tensor"
+            )
+        return StableHLO(
+            self._builder.kernel(), results=tuple(results), checks=tuple(translation.checks)
+        )
+
+    def _assert(self, condition: Expr) -> None:
+        dims = self._dims.asserting(condition)
+        if dims is not None:
+            raise Asserted(dims)
+
+    def _size(self, expr: Expr) -> int:
+        """What stands for the size of an argument."""
+        values = {param.var: self._numbers[param.name] for param in self._dims.params}
+        open_sizes = self._builder.open_sizes
+        if open_sizes is None or all(type(number) is int for number in values.values()):
+            return int(evaluate(expr, values))
+        return open_sizes.size(substitute(expr, {v: as_expr(n) for v, n in values.items()}))
+
+    def _input(self, named: Named) -> tuple[Tensor, Array]:
+        """The input as a call passes it, and as operations take it."""
+        assert isinstance(named.type, types.Tensor)
+        builder, element = self._builder, named.type.element
+        computed(element)
+        name, shape = _name(named.name, "arg", self._taken), self._dims.shape(named, self._size)
+        if isinstance(element, Complex):
+            whole = builder.input(name, computed_type(element), (*shape, 2))
+            return whole, Array(element, split_parts(whole))
+        whole = builder.input(name, computed_type(element), shape)
+        return whole, Array(element, (whole,))
+
+    def _results(self, values: Sequence[Value], inputs: Mapping[str, Tensor]) -> list[str]:
+        """The names of what the function returns, which becomes what the graph gives."""
+        function, builder = self._function, self._builder
+        tensors = {
+            n: stacked(value.parts) for n, value in enumerate(values) if isinstance(value, Array)
+        }
+        donors = donated(function, inputs, tensors)
+        results: list[str] = []
+        for number, tensor in tensors.items():
+            donor = donors.get(number)
+            if donor is not None and donor.buffer is not None:
+                results.append(donor.buffer.name)
+                with builder.at(span=function.span):
+                    builder.update(donor, tensor)
+                continue
+            info = function.result_attributes[number].get("jax.result_info", "")
+            name = _name(info if isinstance(info, str) else "", f"result{number}", self._taken)
+            name = name if re.search("[A-Za-z]", name) else f"result{number}"
+            results.append(name)
+            with builder.at(name, function.span):
+                builder.output(name, tensor)
+        return results
+
+
+def _shaped(named: Named, shape: tuple[int | None, ...]) -> Named:
+    """An argument whose sizes are ``shape``: None for those that stay open."""
     type_ = named.type
     fits = isinstance(type_, types.Tensor) and type_.rank == len(shape)
     if (
         not isinstance(type_, types.Tensor)
         or not fits
         or any(
-            type(b) is not int or b < 0 or a not in (None, b)
+            (a is not None if b is None else type(b) is not int or b < 0 or a not in (None, b))
             for a, b in zip(type_.shape, shape, strict=True)
         )
     ):
@@ -199,7 +303,7 @@ def _shaped(named: Named, shape: tuple[int, ...]) -> Named:
             where=named.span,
             cure="give a size for each dim, those of the type where it has them",
         )
-    return replace(named, type=types.Tensor(shape, type_.element))
+    return replace(named, type=replace(type_, shape=shape))
 
 
 def _fixed(translation: Translation, named: Named, value: Any) -> Array:
@@ -215,17 +319,6 @@ def _fixed(translation: Translation, named: Named, value: Any) -> Array:
             cure="give integers, or a shape as a tuple",
         )
     return translation.constant_of(array.astype(types.numpy_type(element)), element)
-
-
-def _input(builder: Builder, name: str, type_: types.Tensor) -> tuple[Tensor, Array]:
-    """The input as a call passes it, and as operations take it."""
-    computed(type_.element)
-    element = computed_type(type_.element)
-    if isinstance(type_.element, Complex):
-        whole = builder.input(name, element, (*type_.sizes, 2))
-        return whole, Array(type_.element, split_parts(whole))
-    whole = builder.input(name, element, type_.sizes)
-    return whole, Array(type_.element, (whole,))
 
 
 def _name(wanted: str, usual: str, taken: set[str]) -> str:

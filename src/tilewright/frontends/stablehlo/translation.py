@@ -23,6 +23,8 @@ from tilewright.frontends.stablehlo.syntax import Function, Module, Operation, R
 from tilewright.frontends.stablehlo.syntax import Value as Named
 from tilewright.frontends.stablehlo.types import Element, Type
 from tilewright.frontends.stablehlo.values import Array, Group, Token, Value
+from tilewright.ir.expr import Expr
+from tilewright.tensor.known import is_open, tensor_of_known
 from tilewright.tensor.tensor import Builder, Tensor
 
 Handler = Callable[["Translation", Operation, Sequence[Value]], Sequence[Value]]
@@ -34,10 +36,18 @@ _MOST_KNOWN = 4096
 class Translation:
     """A module on its way into ``builder``."""
 
-    def __init__(self, module: Module, builder: Builder, handlers: Mapping[str, Handler]) -> None:
+    def __init__(
+        self,
+        module: Module,
+        builder: Builder,
+        handlers: Mapping[str, Handler],
+        asserted: Callable[[Expr], None] | None = None,
+    ) -> None:
         self.module = module
         self.builder = builder
         self.handlers = handlers
+        # Told of conditions that the program asserts of sizes that calls pass.
+        self.asserted = asserted
         self.checks: list[Check] = []
         self._scopes: list[dict[int, Value]] = [{}]
         self._calls: list[str] = []
@@ -159,6 +169,12 @@ class Translation:
                 element, (self.builder.constant(value.real), self.builder.constant(value.imag))
             )
         computed(element)
+        if is_open(value):
+            dtype = types.computed_type(element)
+            assert dtype is not None
+            return Array(element, (tensor_of_known(self.builder, value, dtype),), value)
+        if value.dtype == object:
+            value = value.astype(types.numpy_type(element))
         whole = isinstance(element, types.Integer | types.Index)
         contents = value if whole and value.size <= _MOST_KNOWN else None
         return Array(element, (self.builder.constant(value),), contents)

@@ -23,22 +23,35 @@ from tilewright.frontends.stablehlo.translation import (
 )
 from tilewright.frontends.stablehlo.types import Complex, Integer, computed_type, numpy_type
 from tilewright.frontends.stablehlo.values import Array, Value
-from tilewright.ir.expr import const
+from tilewright.ir.expr import StandIn, const
 from tilewright.tensor import views
 from tilewright.tensor.elementwise import bitcast
 from tilewright.tensor.tensor import Tensor
 
 
-def sizes_of(operation: Operation, shape: Array) -> list[int]:
-    """A shape that constants decide."""
+def sizes_of(t: Translation, operation: Operation, shape: Array) -> list[int]:
+    """A shape that constants, and sizes that calls pass, decide."""
     if shape.known is None or shape.known.ndim != 1:
         raise UnsupportedError(
             f"the shape that {operation.name} gives depends on data",
             where=operation.span,
-            why="the sizes of a graph are known when it is compiled",
+            why="the sizes of a graph follow from those of its arguments",
             cure="compute the shape from constants and get_dimension_size",
         )
-    return [int(number) for number in shape.known]
+    return [whole(t, number) for number in shape.known]
+
+
+def whole(t: Translation, number: Any) -> int:
+    """A number that is known, as a size."""
+    if not isinstance(number, StandIn):
+        return int(number)
+    assert t.builder.open_sizes is not None
+    return t.builder.open_sizes.settled(number)
+
+
+def _is_small(shape: Sequence[int]) -> bool:
+    """Whether contents of a tensor of this shape are kept while the graph is made."""
+    return not any(isinstance(size, StandIn) for size in shape) and prod(shape) <= 4096
 
 
 def _constant(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Array]:
@@ -53,7 +66,7 @@ def _constant(t: Translation, o: Operation, operands: Sequence[Value]) -> list[A
 def _iota(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Array]:
     result = result_tensor(o)
     if operands:
-        shape = sizes_of(o, arrays(o, operands, 1)[0])
+        shape = sizes_of(t, o, arrays(o, operands, 1)[0])
     elif result.is_static:
         shape = list(result.sizes)
     else:
@@ -63,7 +76,7 @@ def _iota(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Array
     dim = integer(o, "iota_dimension")
     first = views.iota(t.builder, type_, shape, dim)
     contents = None
-    if isinstance(result.element, Integer) and result.element.bits >= 8 and prod(shape) <= 4096:
+    if isinstance(result.element, Integer) and result.element.bits >= 8 and _is_small(shape):
         along = np.arange(shape[dim]).astype(numpy_type(result.element))
         contents = np.broadcast_to(
             along.reshape([-1 if n == dim else 1 for n in range(len(shape))]), shape
@@ -84,7 +97,7 @@ def moved(t: Translation, array: Array, function: Any, known: Any = None) -> lis
 def _reshape(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Array]:
     sources = arrays(o, operands, 1, 2)
     result = result_tensor(o)
-    shape = sizes_of(o, sources[1]) if len(sources) == 2 else None
+    shape = sizes_of(t, o, sources[1]) if len(sources) == 2 else None
     if shape is None:
         if not result.is_static:
             shape = _only_open(result.shape, sources[0].parts[0].elements)
@@ -95,7 +108,7 @@ def _reshape(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Ar
             f"the shape {result} of {o.name} is open", where=o.span, cure="write its sizes"
         )
     contents = sources[0].known
-    same = contents is not None and prod(shape) == contents.size
+    same = contents is not None and _is_small(shape) and prod(shape) == contents.size
     contents = contents.reshape(shape) if contents is not None and same else None
     return moved(t, sources[0], lambda part: views.reshape(part, shape), contents)
 
@@ -120,14 +133,14 @@ def _transpose(t: Translation, o: Operation, operands: Sequence[Value]) -> list[
 def _broadcast_in_dim(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Array]:
     sources = arrays(o, operands, 1, 2)
     result = result_tensor(o)
-    shape = sizes_of(o, sources[1]) if len(sources) == 2 else list(result.sizes)
+    shape = sizes_of(t, o, sources[1]) if len(sources) == 2 else list(result.sizes)
     if len(shape) != result.rank:
         raise UnsupportedError(
             f"the shape {result} of {o.name} is open", where=o.span, cure="write its sizes"
         )
     dims = integers(o, "broadcast_dimensions", default=(), count=sources[0].rank)
     contents = None
-    if sources[0].known is not None and prod(shape) <= 4096 and len(set(dims)) == len(dims):
+    if sources[0].known is not None and _is_small(shape) and len(set(dims)) == len(dims):
         fits = all(0 <= n < len(shape) for n in dims)
         order = sorted(range(len(dims)), key=lambda n: dims[n])
         places = [1] * len(shape)
@@ -148,7 +161,7 @@ def _broadcast(t: Translation, o: Operation, operands: Sequence[Value]) -> list[
 def _slice(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Array]:
     sources = arrays(o, operands, 1, 4)
     if len(sources) == 4:
-        starts, limits, strides = (sizes_of(o, array) for array in sources[1:])
+        starts, limits, strides = (sizes_of(t, o, array) for array in sources[1:])
     else:
         starts, limits, strides = (
             integers(o, name, count=sources[0].rank)
@@ -156,6 +169,8 @@ def _slice(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Arra
         )
     ranges = list(zip(starts, limits, strides, strict=True))
     contents = sources[0].known
+    if any(isinstance(number, StandIn) for numbers in ranges for number in numbers):
+        contents = None
     if contents is not None and all(0 <= a <= b and c > 0 for a, b, c in ranges):
         contents = contents[tuple(slice(a, b, c) for a, b, c in ranges)]
     return moved(t, sources[0], lambda part: views.slice_(part, starts, limits, strides), contents)
@@ -173,7 +188,7 @@ def _pad(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Array]
     sources = arrays(o, operands, 2, 5)
     rank = sources[0].rank
     if len(sources) == 5:
-        low, high, interior = (sizes_of(o, array) for array in sources[2:])
+        low, high, interior = (sizes_of(t, o, array) for array in sources[2:])
     else:
         low, high, interior = (
             integers(o, name, count=rank)
@@ -219,7 +234,9 @@ def _dimension_size(t: Translation, o: Operation, operands: Sequence[Value]) -> 
     dim = integer(o, "dimension")
     if not 0 <= dim < array.rank:
         raise wrong(o, "dimension", f"a dim of {array.type}")
-    return [t.constant_of(np.array(array.shape[dim], np.int32), Integer(32))]
+    size = array.shape[dim]
+    known = np.array(size, object if isinstance(size, StandIn) else np.int32)
+    return [t.constant_of(known, Integer(32))]
 
 
 def _same(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Value]:

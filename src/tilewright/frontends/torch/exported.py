@@ -35,7 +35,7 @@ from tilewright.frontends.torch.open_sizes import (
 )
 from tilewright.frontends.torch.shapes import is_symbolic
 from tilewright.frontends.torch.translate import Translation
-from tilewright.graph.graph import Graph, OpenGraph
+from tilewright.graph.graph import Graph
 from tilewright.ir.open_sizes import OpenSizes, for_all_sizes
 from tilewright.ir.printer import to_text
 from tilewright.tensor.names import identifier
@@ -105,7 +105,7 @@ def _opened(lowered: ExportedProgram, symbols: Sequence[Symbol]) -> Graph:
         return _opened(lowered, closed)
 
     allowed = tuple(symbol.allowed for symbol in symbols if symbol.number is None)
-    return OpenGraph(graph.kernel, (), allowed, decided, closing)
+    return replace(graph, scalars=allowed, decided=decided, closing=closing)
 
 
 def load_exported(path: Path) -> ExportedProgram:
