@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import prod
 
-from tilewright.facts.affine import affine
 from tilewright.facts.scope import Facts
 from tilewright.ir.buffer import Space
 from tilewright.ir.computes import mentioned
 from tilewright.ir.expr import Const, Expr, Var
+from tilewright.ir.open_sizes import plain_sum
+from tilewright.ir.sizes import Polynomial, polynomial
 from tilewright.ir.stmt import Allocate, Compute, Dim, Kernel, View
 from tilewright.ir.visit import walk_stmts
 from tilewright.machines.machine import Machine
@@ -105,22 +106,36 @@ def whole_dims(kernel: Kernel) -> bool:
         if name not in kept_dims(compute)
     ]
     views = [
-        (operand.view, extents(compute)) for compute in computes for operand in compute.operands
+        (operand.view, {dim.var: dim.extent for dim in compute.dims})
+        for compute in computes
+        for operand in compute.operands
     ]
-    plain = all(_counts(index, sizes) for view, sizes in views for index in view.index)
+    plain = all(counts(index, sizes) for view, sizes in views for index in view.index)
     return plain and max(lengths, default=1) > 1 and all(view.mask is None for view, _ in views)
 
 
-def _counts(index: Expr, sizes: Mapping[str, int]) -> bool:
+def counts(index: Expr, sizes: Mapping[Var, Expr]) -> bool:
     """Whether ``index`` is a dim, or counts through several, as those of heads in groups do."""
     if isinstance(index, Var | Const):
         return True
-    form, step = affine(index), 1
-    for term, factor in sorted(form.terms.items(), key=lambda pair: pair[1]):
-        if not isinstance(term, Var) or factor != step:
+    if not index.type.is_integer:
+        return False
+    steps: dict[Var, Polynomial] = {}
+    for factors, times in polynomial(index).items():
+        at = [n for n, factor in enumerate(factors) if factor in sizes]
+        if len(at) != 1:
             return False
-        step *= sizes.get(term.name, 0)
-    return form.constant == 0
+        dim = factors[at[0]]
+        assert isinstance(dim, Var)
+        steps.setdefault(dim, {})[factors[: at[0]] + factors[at[0] + 1 :]] = times
+    step: Polynomial = {(): 1}
+    while steps:
+        inner = next((dim for dim, its in steps.items() if its == step), None)
+        if inner is None:
+            return False
+        del steps[inner]
+        step = polynomial(plain_sum(step) * sizes[inner])
+    return True
 
 
 def reduces(compute: Compute) -> bool:

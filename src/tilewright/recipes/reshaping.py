@@ -14,7 +14,7 @@ from tilewright.ir.stmt import Compute, Kernel
 from tilewright.ir.visit import direct_exprs, variables, walk
 from tilewright.layout.roles import MAIN
 from tilewright.recipes.config import WorkgroupConfig
-from tilewright.recipes.reducible import computes_in
+from tilewright.recipes.reducible import computes_in, counts, kept_dims, reduces
 from tilewright.recipes.roles import extents, find_compute, named_after, roles
 from tilewright.schedule.dims.phases import congruences
 from tilewright.schedule.queries.identity import needed
@@ -76,13 +76,15 @@ def split_dims(s: KernelSchedule, split: tuple[tuple[str, int], ...]) -> None:
 def with_whole_dims(s: KernelSchedule, *, quotients: bool = True) -> None:
     """Neighbouring dims become one wherever all computes allow it, and no access is harder then:
     none is cut by blocks of its layout, or reached by digits of sizes that a call passes; without
-    ``quotients``, of no sizes."""
+    ``quotients``, of no sizes. What is reduced stays apart from what is kept."""
 
     def fuse(outer: str, inner: str) -> bool:
         whole, before = named_after(outer, inner), s.kernel
         s.fuse_dims([outer, inner], whole)
         cuts = _cuts(before, outer, inner)
         if not quotients and _quotients(s.kernel) > _quotients(before):
+            return False
+        if _mixed(s.kernel) > _mixed(before):
             return False
         return _cuts(s.kernel, whole) <= cuts and _digits(s.kernel) <= _digits(before)
 
@@ -110,11 +112,30 @@ def _quotients(kernel: Kernel) -> int:
     return sum(divides(node) for expr in exprs for node in walk(expr))
 
 
+def _mixed(kernel: Kernel) -> int:
+    """In how many places a dim that is reduced is counted with one that is kept: rows of them share
+    no loop with what is as long as a row."""
+    total = 0
+    for compute in filter(reduces, computes_in(kernel)):
+        kept = kept_dims(compute)
+        for index in (index for view in views_of(compute) for index in view.index):
+            names = {dim.name for dim in variables(index)}
+            dims = {dim.var.name for dim in compute.dims} & names
+            total += not (dims <= kept or dims.isdisjoint(kept))
+    return total
+
+
 def _digits(kernel: Kernel) -> int:
-    """How many indices and values multiply or divide by what a call passes."""
+    """How many indices and values multiply or divide by what a call passes, but for those that
+    count through dims."""
     if not kernel.scalars:
         return 0
-    exprs = (e for c in computes_in(kernel) for e in direct_exprs(replace(c, dims=())))
+    exprs = [
+        expr
+        for c in computes_in(kernel)
+        for expr in direct_exprs(replace(c, dims=()))
+        if not counts(expr, {dim.var: dim.extent for dim in c.dims})
+    ]
     return sum(
         node.op in ("mul", "floordiv", "mod")
         and node.type.is_integer
