@@ -6,6 +6,8 @@ import math
 
 import pytest
 
+from tilewright.ir import whole_numbers
+from tilewright.ir.evaluate import evaluate
 from tilewright.ir.expr import as_expr, var
 from tilewright.ir.open_sizes import OpenSizes, broken
 from tilewright.ir.stmt import ScalarParam
@@ -48,6 +50,48 @@ def test_what_the_example_decided_is_kept() -> None:
     assert broken(decided, {N: 64, M: 65}) is not None
     # 16 and more would be another minimum.
     assert broken(decided, {N: 20, M: 30}) is not None
+
+
+def test_quotients_have_one_form() -> None:
+    """As convolutions count positions."""
+    open_sizes = sizes()
+    n = open_sizes.size(N)
+    assert as_expr((n - 1) // 2 + 1) is as_expr((n + 1) // 2)
+    assert n - n // 2 >= 1 and 2 * ((n + 1) // 2) >= n
+    assert not open_sizes.decided
+
+
+@pytest.mark.parametrize("value", [-7, -6, -1, 0, 1, 8, 9])
+def test_whole_numbers_are_open_until_somebody_asks(value: int) -> None:
+    open_sizes = sizes()
+    x = open_sizes.size(N) - 13 + value  # of the example
+    plain = (
+        whole_numbers.quotient(value, 2),
+        whole_numbers.remainder(value, 2),
+        whole_numbers.greatest(value, 3),
+        whole_numbers.least(value, 3),
+        whole_numbers.sign(value),
+        whole_numbers.chosen(whole_numbers.both(value < 5, value != 0), 7, value),
+    )
+    truth = whole_numbers.both(
+        whole_numbers.less(x, 5), whole_numbers.negated(whole_numbers.equal(x, 0))
+    )
+    result = (
+        whole_numbers.quotient(x, 2),
+        whole_numbers.remainder(x, 2),
+        whole_numbers.greatest(x, 3),
+        whole_numbers.least(x, 3),
+        whole_numbers.sign(x),
+        whole_numbers.chosen(truth, 7, x),
+    )
+    assert plain == (int(value / 2), math.fmod(value, 2), *plain[2:])
+    assert tuple(map(int, result)) == plain
+    for n in (13, 26, 7):
+        there = n - 13 + value
+        assert evaluate(as_expr(result[0]), {N: n}) == int(there / 2)
+        assert evaluate(as_expr(result[2]), {N: n}) == max(there, 3)
+    assert not open_sizes.decided
+    assert int(open_sizes.settled(result[3])) == plain[3] and open_sizes.decided
 
 
 @pytest.mark.parametrize("number", [0, 1.5])

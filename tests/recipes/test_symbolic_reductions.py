@@ -47,6 +47,27 @@ kernel beside(
     b = b[j]
     y[i, j] = t + b
 """
+NORM = """
+kernel norm(
+    b: s64 in 1..99, n: s64 in 1..99,
+    in x: f32[b, n, 48], in w: f32[b * n, 48], out y: f32[b, n, 48]
+):
+  alloc t: f32[b, n, 48]
+  alloc s: f32[b, n]
+  compute both(i in b, j in n, k in 48):
+    x = x[i, j, k]
+    w = w[i * n + j, k]
+    t[i, j, k] = x + w
+  compute zero(i in b, j in n):
+    s[i, j] = 0.0
+  compute sums(i in b, j in n, k in 48):
+    t = t[i, j, k]
+    s[i, j] add= t
+  compute less(i in b, j in n, k in 48):
+    t = t[i, j, k]
+    s = s[i, j]
+    y[i, j, k] = t - s
+"""
 TOTAL = """
 kernel total(n: s64 in 0..100000000, in x: f32[n], out y: f32[1]):
   compute zero(i in 1):
@@ -72,6 +93,18 @@ def same(before: Kernel, after: Kernel, **numbers: int) -> None:
         results.append(memory)
     for name, values in results[0].items():
         np.testing.assert_array_equal(values, results[1][name])
+
+
+@pytest.mark.parametrize(("b", "n"), [(1, 1), (3, 7), (20, 33)])
+def test_rows_of_two_sizes_with_what_one_index_reaches(b: int, n: int) -> None:
+    """A linear index counts through both dims, which are one then; rows stay in one loop."""
+    run = tw.compile(tw.parse_kernel(NORM), "x86:avx2", threads=2)
+    text = to_text(run.schedule.kernel)
+    assert "in x: f32[b * n, 48]" in text and "alloc t: f32[1, 48] private" in text
+    rng = np.random.default_rng(0)
+    x, w = (rng.integers(-9, 9, shape).astype(np.float32) for shape in ((b, n, 48), (b * n, 48)))
+    t = x + w.reshape(x.shape)
+    np.testing.assert_array_equal(run(x=x, w=w), t - t.sum(-1, keepdims=True))
 
 
 def test_rows_become_one_dim() -> None:

@@ -51,8 +51,7 @@ class Numbered:
             whole[size] = plain_sum(polynomial(size))
         apart = list(dict.fromkeys(whole.values()))
         used = [variables(size) & names for size in apart]
-        together = frozenset[Var]().union(*used) & frozenset[Var]().union(*map(variables, others))
-        if together or sum(map(len, used)) > len(frozenset[Var]().union(*used)):
+        if others or sum(map(len, used)) > len(frozenset[Var]().union(*used)):
             apart = _in_order(names, [*sizes, *others])
             whole = {}
         params, new = [], {}

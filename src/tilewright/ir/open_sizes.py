@@ -201,8 +201,11 @@ class OpenTruth:
         self.sizes, self.expr, self.holds = sizes, expr, holds
 
     def __bool__(self) -> bool:
-        negated = isinstance(self.expr, Unary) and self.expr.op == "not"
-        self.sizes.decided[self.expr.a if negated else self.expr] = self.holds != negated
+        # (A condition is decided as it is compared, whether it or its contrary is asked for.)
+        expr, holds = self.expr, self.holds
+        while isinstance(expr, Unary):
+            expr, holds = expr.a, not holds
+        self.sizes.decided[expr] = holds
         return self.holds
 
 

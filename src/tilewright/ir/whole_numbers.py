@@ -73,27 +73,27 @@ def chosen(condition: Truth, a: Any, b: Any) -> Any:
     return OpenSize(sizes, choice, int(a if condition.holds else b))
 
 
-def greatest(a: int, b: int) -> int:
+def greatest(a: int, b: int) -> Any:
     """The greater of two."""
     return chosen(less(a, b), b, a)
 
 
-def least(a: int, b: int) -> int:
+def least(a: int, b: int) -> Any:
     """The smaller of two."""
     return chosen(less(b, a), b, a)
 
 
-def sign(number: int) -> int:
+def sign(number: int) -> Any:
     """1, 0 or -1."""
     return chosen(less(0, number), 1, chosen(less(number, 0), -1, 0))
 
 
-def quotient(a: int, b: int) -> int:
+def quotient(a: int, b: int) -> Any:
     """Rounded to 0."""
     return chosen(differ(less(a, 0), less(b, 0)), -(-a // b), a // b)
 
 
-def remainder(a: int, b: int) -> int:
+def remainder(a: int, b: int) -> Any:
     """What `quotient` leaves: of the sign of ``a``."""
     return chosen(less(a, 0), -(-a % b), a % b)
 
@@ -102,7 +102,7 @@ def _sizes_of(*numbers: int) -> OpenSizes | None:
     return next((number.sizes for number in numbers if isinstance(number, OpenSize)), None)
 
 
-def _indicator(condition: OpenTruth) -> int | None:
+def _indicator(condition: OpenTruth) -> Any:
     """1 where it holds, else 0, as a size; None where that is none. Of ``x % c == 0`` and its
     contrary it is what rounding up adds to a quotient."""
     contrary = isinstance(condition.expr, Unary)

@@ -46,7 +46,7 @@ class Window:
         conditions: list[Expr] = []
         if self.base > 1:
             conditions.append((place % self.base).__eq__(0))
-        if least < 0:
+        if not surely_less(-1, least):
             conditions.append(place >= 0)
         if not surely_less(greatest // self.base, size):
             conditions.append(index < size)

@@ -26,6 +26,7 @@ from tilewright.ir.stmt import (
     Stmt,
     View,
 )
+from tilewright.ir.visit import direct_exprs, variables
 from tilewright.tensor.places import axes
 from tilewright.tensor.replacing import is_splat, with_buffers
 from tilewright.tensor.tensor import domain
@@ -56,9 +57,12 @@ def fold_constants(kernel: Kernel) -> Kernel:
     }
     folded: dict[Buffer, NDArray[Any]] = {}
     types = {digest: contents.dtype for digest, contents in kernel.constants.items()}
+    passed = {scalar.var for scalar in kernel.scalars}
     for buffer in values.made:
         computes = values.makers(buffer)
         if buffer not in values.allocated or not _is_foldable(buffer, computes, arrays):
+            continue
+        if any(passed & variables(expr) for c in computes for expr in direct_exprs(c)):
             continue
         arrays[buffer] = result = _evaluated(buffer, computes, arrays)
         # The same bytes may be those of another type: a digest has one.
