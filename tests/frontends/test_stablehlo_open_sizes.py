@@ -4,6 +4,7 @@ right for all sizes."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -50,14 +51,21 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
     "images": (images, ("b, 3, 12, 10", "16, 3, 3, 3", "16, 16, 3, 3", "16, 5")),
     "images of any size": (images, ("b, 3, h, w", "16, 3, 3, 3", "16, 16, 3, 3", "16, 5")),
     "attention": (attention, ("b, n, 16", "b, n", "16, 16", "16, 16", "16, 16")),
-    # A cache, and the mask of what is in it.
-    "one more": (lambda x, y: jnp.concatenate([x, 2 * x[:1]]) * y, ("n, 4", "n + 1, 4")),
-    "pairs": (lambda x: x.reshape(-1, 2).sum(0), ("2*n",)),
-    "sizes as data": (lambda x: x / x.shape[0] + jnp.arange(x.shape[0])[:, None], ("n, 3",)),
-    "halves": (lambda x: x[: x.shape[0] // 2].sum(0) + x[-1], ("n, 3",)),
-    "padding": (lambda x: jnp.pad(x, ((1, x.shape[0] // 4), (0, 2))), ("n, 3",)),
-    "greatest": (lambda x, y: x[: max(x.shape[0] - 8, 1)].sum() + y, ("n", "1")),
 }
+# What numpy does, too: without a compiler of its own for each size.
+PLAIN: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
+    # A cache, and the mask of what is in it.
+    "one more": (lambda np, x, y: np.concatenate([x, 2 * x[:1]]) * y, ("n, 4", "n + 1, 4")),
+    "pairs": (lambda np, x: x.reshape(-1, 2).sum(0), ("2*n",)),
+    "sizes as data": (
+        lambda np, x: x / x.shape[0] + np.arange(x.shape[0])[:, None],
+        ("n, 3",),
+    ),
+    "halves": (lambda np, x: x[: x.shape[0] // 2].sum(0) + x[-1], ("n, 3",)),
+    "padding": (lambda np, x: np.pad(x, ((1, x.shape[0] // 4), (0, 2))), ("n, 3",)),
+    "both": (lambda np, x: x * 2, ("n, m",)),
+}
+FUNCTIONS |= {name: (partial(function, jnp), shapes) for name, (function, shapes) in PLAIN.items()}
 
 
 def exported(name: str, *constraints: str) -> str:
@@ -79,8 +87,12 @@ def right(program: Any, name: str, **sizes: int) -> None:
     """What the program gives is what JAX says in f64."""
     function, shapes = FUNCTIONS[name]
     arrays = [drawn(shape, **sizes) for shape in shapes]
-    with jax.enable_x64(True):
-        exact = np.asarray(function(*(jnp.asarray(a, jnp.float64) for a in arrays)))
+    wide = [array.astype(np.float64) for array in arrays]
+    if name in PLAIN:
+        exact = PLAIN[name][0](np, *wide)
+    else:
+        with jax.enable_x64(True):
+            exact = np.asarray(function(*wide))
     result = program(**{f"arg{n}": array for n, array in enumerate(arrays)})
     assert result.shape == exact.shape
     np.testing.assert_allclose(result, exact, rtol=1e-5, atol=2e-5)
@@ -126,12 +138,11 @@ def test_images_of_any_size_are_compiled_once() -> None:
     assert not program.closed
 
 
-PLAIN = ("one more", "pairs", "sizes as data", "halves", "padding", "greatest")
 _PROGRAMS: dict[str, OpenGraphProgram] = {}
 
 
-@pytest.mark.parametrize("name", PLAIN)
-@settings(max_examples=12, deadline=None)
+@pytest.mark.parametrize("name", sorted(PLAIN.keys() - {"both"}))
+@settings(max_examples=5, deadline=None)
 @given(n=st.integers(1, 300))
 def test_shapes_that_are_calculated(name: str, n: int) -> None:
     if name not in _PROGRAMS:
@@ -153,7 +164,6 @@ def test_what_is_asserted_of_a_size_is_promised() -> None:
 
 
 def test_what_is_asserted_of_two_sizes_is_looked_at_in_calls() -> None:
-    FUNCTIONS["both"] = (lambda x: x * 2, ("n, m",))
     program = compiled(exported("both", "n + m <= 230"), "interpreter")
     right(program, "both", n=3, m=4)
     with pytest.raises(ProblemError, match=r"Expected .*n.*m"):
