@@ -202,9 +202,8 @@ def test_what_cannot_be_open_is_refused_with_the_cure() -> None:
         "%a: tensor<?xf32>",
         "tensor<?xf32>",
     )
-    with pytest.raises(UnsupportedError, match=r"arguments=\{\"a\": \(4, 3\)\}") as raised:
+    with pytest.raises(UnsupportedError, match=r"arguments=\{\"a\": \(4, 3\)\}"):
         tw.from_stablehlo(text)
-    assert raised.value.span is not None
     tw.from_stablehlo(text, arguments={"a": (6,)})
 
 
