@@ -14,8 +14,9 @@ from tilewright.interpret import run
 from tilewright.ir import Compute, Kernel, Stmt, parse_kernel, to_text, verify
 from tilewright.ir.visit import rewrite_stmts
 from tilewright.machines import nvidia
-from tilewright.schedule import Threads, stage
+from tilewright.schedule import Threads
 from tilewright.schedule.staging.copiers import Copier
+from tilewright.schedule.staging.stage import stage
 from tilewright.schedule.staging.staging import Shape
 
 # A row of a convolution of stride 2, by data.

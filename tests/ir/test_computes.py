@@ -17,7 +17,7 @@ from tilewright.ir import Buffer, const, difference, parse_kernel, to_text, var,
 from tilewright.ir.stmt import Compute, For, Kernel, LoopKind
 from tilewright.ir.visit import replace_buffer, rewrite_exprs, substitute_stmt, walk_stmts
 from tilewright.passes import pipeline as passes
-from tilewright.schedule import lower_computes
+from tilewright.schedule.loops.lower import lower_computes
 from tilewright.targets.nvidia.assemble import to_ptx
 from tilewright.targets.program import abi_of
 from tilewright.targets.registry import find_target

@@ -43,7 +43,7 @@ from tilewright.ir import (
 from tilewright.ir.stmt import Combiner
 from tilewright.ir.visit import walk_stmts
 from tilewright.passes import pipeline as passes
-from tilewright.schedule import lower_computes
+from tilewright.schedule.loops.lower import lower_computes
 from tilewright.targets.program import abi_of
 from tilewright.targets.x86.target import x86_target
 

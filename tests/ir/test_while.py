@@ -15,7 +15,7 @@ from tilewright.errors import ScheduleError
 from tilewright.interpret import run
 from tilewright.ir import LoopKind, While, difference, parse_kernel, to_text, verify, walk_stmts
 from tilewright.passes.pipeline import run as run_passes
-from tilewright.schedule import set_kind
+from tilewright.schedule.loops.kinds import set_kind
 from tilewright.simplify import simplify_kernel
 
 NEWTON = """\

@@ -9,18 +9,16 @@ import pytest
 from schedule_cases import convolution, equal
 from tilewright.errors import CompilationError
 from tilewright.ir import Kernel, LoopKind, parse_kernel
-from tilewright.schedule import (
-    compute_at,
-    drop_unit_dims,
-    hoist_pack,
-    lower_computes,
-    pad,
-    partition,
-    set_kind,
-    stage,
-    tensorize,
-    tile,
-)
+from tilewright.schedule.dims.pad import pad
+from tilewright.schedule.dims.unit_dims import drop_unit_dims
+from tilewright.schedule.loops.compute_at import compute_at
+from tilewright.schedule.loops.kinds import set_kind
+from tilewright.schedule.loops.lower import lower_computes
+from tilewright.schedule.loops.partition import partition
+from tilewright.schedule.loops.tile import tile
+from tilewright.schedule.operands.tensorize import tensorize
+from tilewright.schedule.staging.hoist import hoist_pack
+from tilewright.schedule.staging.stage import stage
 from tilewright.targets.registry import find_target
 
 AMX = find_target("x86:amx")

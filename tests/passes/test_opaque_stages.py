@@ -22,16 +22,14 @@ from tilewright.ir.verify import verify
 from tilewright.ir.visit import walk_stmts
 from tilewright.passes import hoist, reduce_lets
 from tilewright.passes import run as run_passes
-from tilewright.schedule import (
-    drop_unit_dims,
-    lower_computes,
-    partition,
-    set_kind,
-    stage,
-    tile,
-)
+from tilewright.schedule.dims.unit_dims import drop_unit_dims
+from tilewright.schedule.loops.kinds import set_kind
+from tilewright.schedule.loops.lower import lower_computes
+from tilewright.schedule.loops.partition import partition
+from tilewright.schedule.loops.tile import tile
 from tilewright.schedule.queries.access import accesses, buffers_written
 from tilewright.schedule.queries.place import Place
+from tilewright.schedule.staging.stage import stage
 from tilewright.simplify import simplify_kernel
 from tilewright.targets.program import abi_of
 from tilewright.targets.registry import find_target

@@ -21,7 +21,7 @@ from tilewright.ir.printer import to_text
 from tilewright.recipes import choose
 from tilewright.recipes.config import ContractionConfig, FactoredConfig, parse_config
 from tilewright.recipes.start import Start
-from tilewright.schedule import factor_out
+from tilewright.schedule.reductions.factor_out import factor_out
 from tilewright.targets.registry import find_target
 from tilewright.testing.verify import Status
 from tilewright.testing.verify import verify as verify_op

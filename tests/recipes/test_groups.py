@@ -29,8 +29,7 @@ from tilewright.problems import Direction, Problem
 from tilewright.recipes import choose
 from tilewright.recipes.config import ContractionConfig, GroupsConfig, PlainConfig, parse_config
 from tilewright.recipes.start import Start
-from tilewright.schedule import as_contraction
-from tilewright.schedule.groups import cut
+from tilewright.schedule.groups import as_contraction, cut
 from tilewright.targets.registry import find_target
 
 FIXED = """

@@ -21,8 +21,7 @@ from tilewright.passes import run as run_passes
 from tilewright.recipes import choose
 from tilewright.recipes.config import ContractionConfig, GroupsConfig, WorkgroupConfig
 from tilewright.recipes.start import Start
-from tilewright.schedule import as_contraction
-from tilewright.schedule.groups import cut
+from tilewright.schedule.groups import as_contraction, cut
 from tilewright.targets.registry import find_target
 
 HEAD = """

@@ -19,17 +19,15 @@ from tilewright.ir.stmt import Kernel
 from tilewright.ir.symbols import bind_scalars
 from tilewright.ir.verify import verify
 from tilewright.recipes.config import ContractionConfig, GroupsConfig
-from tilewright.schedule import (
-    as_contraction,
-    fuse_dims,
-    narrow,
-    pad,
-    partition,
-    stage,
-    tile,
-    unroll_lengths,
-)
+from tilewright.schedule.dims.fuse_dims import fuse_dims
+from tilewright.schedule.dims.pad import pad
+from tilewright.schedule.groups import as_contraction
+from tilewright.schedule.loops.narrow import narrow
+from tilewright.schedule.loops.partition import partition
+from tilewright.schedule.loops.tile import tile
+from tilewright.schedule.loops.unroll_lengths import unroll_lengths
 from tilewright.schedule.staging.hoist import hoist_pack
+from tilewright.schedule.staging.stage import stage
 
 PRODUCT = """
 kernel product({sizes}in a: f32[{m}, {k}], in b: f32[{k}, {n}], out c: f32[{m}, {n}]):

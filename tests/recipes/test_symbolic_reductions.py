@@ -15,13 +15,11 @@ from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Kernel
 from tilewright.ir.symbols import bind_scalars
 from tilewright.ir.verify import verify
-from tilewright.schedule import (
-    compare_bits,
-    fuse_dims,
-    parallelize_parts,
-    rfactor,
-    store_non_temporally,
-)
+from tilewright.schedule.dims.fuse_dims import fuse_dims
+from tilewright.schedule.loops.parallelize_parts import parallelize_parts
+from tilewright.schedule.reductions.compare_bits import compare_bits
+from tilewright.schedule.reductions.rfactor import rfactor
+from tilewright.schedule.staging.store_non_temporally import store_non_temporally
 
 RELU = """
 kernel relu(m: s64 in 1..65536, n: s64 in 1..65536, in x: f32[m, n], out y: f32[m, n]):

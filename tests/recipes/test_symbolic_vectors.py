@@ -14,7 +14,7 @@ from tilewright.ir.stmt import For, If, LoopKind
 from tilewright.ir.symbols import bind_scalars
 from tilewright.ir.verify import verify
 from tilewright.ir.visit import walk_stmts
-from tilewright.schedule import lower_computes
+from tilewright.schedule.loops.lower import lower_computes
 
 SUM = """
 kernel total(m: s64 in 1..99, n: s64 in 1..999, in a: f32[m, n], in b: f32[n], inout c: f32[m, n]):

@@ -13,7 +13,7 @@ from tilewright.dtypes import s64
 from tilewright.errors import ScheduleError
 from tilewright.facts.affine import affine
 from tilewright.ir import Expr, Kernel, LoopKind, parse_kernel, var
-from tilewright.schedule import set_kind
+from tilewright.schedule.loops.kinds import set_kind
 from tilewright.schedule.queries.dependence import conflict
 from tilewright.schedule.queries.digits import numbers
 from tilewright.schedule.queries.place import loops_named

@@ -9,17 +9,15 @@ import pytest
 from schedule_cases import matmul
 from tilewright.errors import ScheduleError
 from tilewright.ir import Kernel, LoopKind
-from tilewright.schedule import (
-    divide_scan,
-    fuse_dims,
-    on_lanes,
-    order_workgroups,
-    parallelize_parts,
-    reorder,
-    rfactor,
-    set_kind,
-    tile,
-)
+from tilewright.schedule.dims.fuse_dims import fuse_dims
+from tilewright.schedule.loops.kinds import set_kind
+from tilewright.schedule.loops.order_workgroups import order_workgroups
+from tilewright.schedule.loops.parallelize_parts import parallelize_parts
+from tilewright.schedule.loops.reorder import reorder
+from tilewright.schedule.loops.tile import tile
+from tilewright.schedule.operands.fragments import on_lanes
+from tilewright.schedule.reductions.divide_scan import divide_scan
+from tilewright.schedule.reductions.rfactor import rfactor
 
 
 def _grid(kernel: Kernel) -> Kernel:

@@ -9,7 +9,7 @@ import tilewright as tw
 from sweeps import in_turns
 from tilewright.errors import ScheduleError
 from tilewright.ir.printer import to_text
-from tilewright.schedule import carry
+from tilewright.schedule.reductions.carry import carry
 
 SCAN = """
 kernel scan(in src: f32[3, 20], out dst: f32[3, 20]):

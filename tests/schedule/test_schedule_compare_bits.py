@@ -13,7 +13,7 @@ from tilewright.errors import ScheduleError
 from tilewright.interpret import run
 from tilewright.ir.printer import to_text
 from tilewright.ir.verify import verify
-from tilewright.schedule import compare_bits
+from tilewright.schedule.reductions.compare_bits import compare_bits
 
 ROWS = """
 kernel rows(in x: f32[8, 512], inout y: f32[8]):

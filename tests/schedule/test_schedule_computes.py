@@ -18,28 +18,26 @@ from tilewright.ir import Kernel, LoopKind, parse_kernel, to_text, verify
 from tilewright.ir.stmt import Compute, For
 from tilewright.ir.visit import walk_stmts
 from tilewright.machines.x86 import machine
-from tilewright.schedule import (
-    compute_at,
-    drop_unit_dims,
-    fuse_dims,
-    guard,
-    inline,
-    lower_computes,
-    merge_loops,
-    narrow,
-    pad,
-    partition,
-    pipeline,
-    reorder,
-    rfactor,
-    set_kind,
-    split_dim,
-    stage,
-    stage_result,
-    tensorize,
-    tile,
-    trim,
-)
+from tilewright.schedule.dims.fuse_dims import fuse_dims
+from tilewright.schedule.dims.pad import pad
+from tilewright.schedule.dims.split_dim import split_dim
+from tilewright.schedule.dims.unit_dims import drop_unit_dims
+from tilewright.schedule.loops.compute_at import compute_at
+from tilewright.schedule.loops.guard import guard
+from tilewright.schedule.loops.kinds import set_kind
+from tilewright.schedule.loops.lower import lower_computes
+from tilewright.schedule.loops.merge_loops import merge_loops
+from tilewright.schedule.loops.narrow import narrow
+from tilewright.schedule.loops.partition import partition
+from tilewright.schedule.loops.reorder import reorder
+from tilewright.schedule.loops.tile import tile
+from tilewright.schedule.loops.trim import trim
+from tilewright.schedule.operands.inline import inline
+from tilewright.schedule.operands.tensorize import tensorize
+from tilewright.schedule.pipelines.pipeline import pipeline
+from tilewright.schedule.reductions.rfactor import rfactor
+from tilewright.schedule.staging.stage import stage
+from tilewright.schedule.staging.stage_result import stage_result
 
 FMA = machine("avx512").instruction("fma_f32x4")
 Step = Callable[[Kernel, Random], Kernel]

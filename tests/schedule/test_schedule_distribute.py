@@ -7,12 +7,10 @@ import pytest
 from schedule_cases import becomes, convolution, equal, matmul, softmax, tensorized
 from tilewright.errors import ScheduleError
 from tilewright.ir import Kernel, LoopKind, parse_kernel, to_text, verify
-from tilewright.schedule import (
-    compute_at,
-    fuse_dims,
-    pad,
-    tile,
-)
+from tilewright.schedule.dims.fuse_dims import fuse_dims
+from tilewright.schedule.dims.pad import pad
+from tilewright.schedule.loops.compute_at import compute_at
+from tilewright.schedule.loops.tile import tile
 
 GRID, WORKGROUP = LoopKind.GRID, LoopKind.WORKGROUP
 

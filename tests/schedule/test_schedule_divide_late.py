@@ -9,7 +9,7 @@ import tilewright as tw
 from tilewright.errors import ScheduleError
 from tilewright.ir.printer import to_text
 from tilewright.ir.verify import verify
-from tilewright.schedule import divide_late
+from tilewright.schedule.reductions.divide_late import divide_late
 
 MEANS = """
 kernel means(in p: f32[5, 9], in t: f32[5], in v: f32[9, 3], out s: f32[5, 3]):

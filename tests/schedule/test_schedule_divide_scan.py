@@ -14,7 +14,7 @@ from sweeps import in_turns
 from tilewright.errors import ScheduleError
 from tilewright.interpret import run
 from tilewright.ir.printer import to_text
-from tilewright.schedule import divide_scan
+from tilewright.schedule.reductions.divide_scan import divide_scan
 
 SCAN = """
 kernel scan(in src: f32[3, {n}], out dst: f32[3, {n}]):

@@ -8,7 +8,7 @@ import pytest
 import tilewright as tw
 from tilewright.errors import ScheduleError
 from tilewright.ir.printer import to_text
-from tilewright.schedule import fill_once
+from tilewright.schedule.staging.fill_once import fill_once
 
 PRODUCT = """
 kernel product(in a: f32[32, 64], in b: f32[32, 64], inout c: f32[32, 32]):

@@ -10,7 +10,7 @@ import pytest
 from staged import check_text, filled, results
 from tilewright.errors import ScheduleError
 from tilewright.ir import Kernel, parse_kernel, to_text
-from tilewright.schedule import stage_result
+from tilewright.schedule.staging.stage_result import stage_result
 
 TEXT = """
 kernel k(in x: f32[64, 100], in b: f32[100], out y: bf16[64, 100]):

@@ -11,7 +11,9 @@ import pytest
 from schedule_cases import becomes, convolution, equal, matmul, tensorized
 from tilewright.errors import ScheduleError
 from tilewright.ir import Kernel, parse_kernel, to_text
-from tilewright.schedule import fuse_dims, stage, tile
+from tilewright.schedule.dims.fuse_dims import fuse_dims
+from tilewright.schedule.loops.tile import tile
+from tilewright.schedule.staging.stage import stage
 
 
 def test_fuse_dims_of_images() -> None:

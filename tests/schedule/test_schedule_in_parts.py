@@ -12,7 +12,7 @@ from tilewright.errors import ScheduleError
 from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Kernel
 from tilewright.ir.verify import verify
-from tilewright.schedule import in_parts
+from tilewright.schedule.reductions.in_parts import in_parts
 
 # A matrix that is made from rows and columns, and summed up along both.
 CROSSED = """

@@ -9,7 +9,10 @@ import pytest
 from schedule_cases import becomes, equal
 from tilewright.errors import ScheduleError
 from tilewright.ir import parse_kernel
-from tilewright.schedule import fuse_dims, inline, stage, tile
+from tilewright.schedule.dims.fuse_dims import fuse_dims
+from tilewright.schedule.loops.tile import tile
+from tilewright.schedule.operands.inline import inline
+from tilewright.schedule.staging.stage import stage
 from tilewright.schedule.staging.staging import Shape
 
 

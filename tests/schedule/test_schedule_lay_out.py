@@ -11,7 +11,7 @@ from tilewright.dtypes import DType, bf16, f16, f32, f64
 from tilewright.errors import ScheduleError
 from tilewright.ir.buffer import Space
 from tilewright.ir.printer import to_text
-from tilewright.schedule import lay_out
+from tilewright.schedule.staging.lay_out import lay_out
 
 TEXT = """
 kernel product(in x: bf16[4, 6], in y: bf16[6, 5], out z: f32[4, 5]):

@@ -7,17 +7,15 @@ import pytest
 from schedule_cases import becomes, convolution, equal, matmul, softmax
 from tilewright.errors import ScheduleError
 from tilewright.ir import LoopKind, parse_kernel, to_text
-from tilewright.schedule import (
-    compute_at,
-    drop_unit_dims,
-    lower_computes,
-    narrow,
-    partition,
-    set_kind,
-    stage_result,
-    tile,
-    trim,
-)
+from tilewright.schedule.dims.unit_dims import drop_unit_dims
+from tilewright.schedule.loops.compute_at import compute_at
+from tilewright.schedule.loops.kinds import set_kind
+from tilewright.schedule.loops.lower import lower_computes
+from tilewright.schedule.loops.narrow import narrow
+from tilewright.schedule.loops.partition import partition
+from tilewright.schedule.loops.tile import tile
+from tilewright.schedule.loops.trim import trim
+from tilewright.schedule.staging.stage_result import stage_result
 
 TAPS = """
     kernel f(in x: f32[56], out y: f32[56]):

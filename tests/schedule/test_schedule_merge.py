@@ -7,7 +7,9 @@ import pytest
 from schedule_cases import becomes, equal, matmul
 from tilewright.errors import ScheduleError
 from tilewright.ir import Kernel, LoopKind, parse_kernel, to_text
-from tilewright.schedule import merge_loops, set_kind, tile
+from tilewright.schedule.loops.kinds import set_kind
+from tilewright.schedule.loops.merge_loops import merge_loops
+from tilewright.schedule.loops.tile import tile
 
 
 def _nested(kernel: Kernel | None = None) -> Kernel:

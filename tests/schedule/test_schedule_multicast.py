@@ -22,7 +22,7 @@ from tilewright.machines import nvidia
 from tilewright.ops.op import Op
 from tilewright.recipes import choose
 from tilewright.recipes.start import Start
-from tilewright.schedule import multicast
+from tilewright.schedule.pipelines.multicast import multicast
 from tilewright.schedule.schedule import KernelSchedule
 from tilewright.targets.nvidia.assemble import to_ptx
 from tilewright.targets.nvidia.lower import lower_launches

@@ -12,7 +12,8 @@ from tilewright.errors import ScheduleError
 from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Kernel
 from tilewright.ir.verify import verify
-from tilewright.schedule import compute_at, online
+from tilewright.schedule.loops.compute_at import compute_at
+from tilewright.schedule.reductions.online import online
 
 # Attention of one head, whose scores count where `{where}` says.
 ATTENTION = """

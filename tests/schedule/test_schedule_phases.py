@@ -29,15 +29,13 @@ from tilewright.recipes.parts import COPY_UNIT
 from tilewright.recipes.reshaping import PHASE, by_phase, taken
 from tilewright.recipes.roles import extents, find_compute
 from tilewright.recipes.start import Start
-from tilewright.schedule import (
-    KernelSchedule,
-    drop_unit_dims,
-    merge_loops,
-    set_kind,
-    split_dim,
-    trim,
-)
+from tilewright.schedule import KernelSchedule
 from tilewright.schedule.dims.phases import congruences
+from tilewright.schedule.dims.split_dim import split_dim
+from tilewright.schedule.dims.unit_dims import drop_unit_dims
+from tilewright.schedule.loops.kinds import set_kind
+from tilewright.schedule.loops.merge_loops import merge_loops
+from tilewright.schedule.loops.trim import trim
 from tilewright.testing.case import Case
 from tilewright.testing.interpreted import InterpretedKernel
 from tilewright.testing.verify import Status, verify

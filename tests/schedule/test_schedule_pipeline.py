@@ -11,7 +11,11 @@ from schedule_cases import becomes, equal, matmul, shared
 from tilewright.dtypes import f32
 from tilewright.errors import ScheduleError
 from tilewright.ir import Kernel, LoopKind, parse_kernel, to_text
-from tilewright.schedule import Fill, Threads, compute_at, pipeline, set_kind, tile
+from tilewright.schedule import Fill, Threads
+from tilewright.schedule.loops.compute_at import compute_at
+from tilewright.schedule.loops.kinds import set_kind
+from tilewright.schedule.loops.tile import tile
+from tilewright.schedule.pipelines.pipeline import pipeline
 
 SHARED = """
     kernel f(in src: f32[8, 16], inout dst: f32[8]):

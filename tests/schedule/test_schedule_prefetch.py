@@ -11,7 +11,7 @@ import tilewright as tw
 from tilewright.errors import ScheduleError
 from tilewright.ir.printer import to_text
 from tilewright.passes import run
-from tilewright.schedule import prefetch
+from tilewright.schedule.staging.prefetch import prefetch
 from tilewright.targets.registry import find_target
 
 # A group has 8 rows of 32 floats, two cache lines each.

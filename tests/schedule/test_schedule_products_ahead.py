@@ -19,7 +19,8 @@ from tilewright.machines import nvidia
 from tilewright.ops.op import Op
 from tilewright.recipes import choose
 from tilewright.recipes.start import Start
-from tilewright.schedule import Fill, pipeline
+from tilewright.schedule import Fill
+from tilewright.schedule.pipelines.pipeline import pipeline
 from tilewright.testing.inputs import make_inputs
 from workgroup_configs import with_fields, workgroup_config
 

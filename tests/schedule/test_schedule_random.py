@@ -31,21 +31,19 @@ from tilewright.ir import (
 )
 from tilewright.ir.visit import walk_stmts
 from tilewright.machines.x86 import machine
-from tilewright.schedule import (
-    compute_at,
-    drop_unit_dims,
-    fuse_dims,
-    lower_computes,
-    pad,
-    partition,
-    reorder,
-    set_kind,
-    stage,
-    stage_result,
-    tensorize,
-    tile,
-    trim,
-)
+from tilewright.schedule.dims.fuse_dims import fuse_dims
+from tilewright.schedule.dims.pad import pad
+from tilewright.schedule.dims.unit_dims import drop_unit_dims
+from tilewright.schedule.loops.compute_at import compute_at
+from tilewright.schedule.loops.kinds import set_kind
+from tilewright.schedule.loops.lower import lower_computes
+from tilewright.schedule.loops.partition import partition
+from tilewright.schedule.loops.reorder import reorder
+from tilewright.schedule.loops.tile import tile
+from tilewright.schedule.loops.trim import trim
+from tilewright.schedule.operands.tensorize import tensorize
+from tilewright.schedule.staging.stage import stage
+from tilewright.schedule.staging.stage_result import stage_result
 
 SIZES = (1, 2, 3, 4, 16)
 FMA = [machine("avx512").instruction(f"fma_f32x{lanes}") for lanes in (4, 8, 16)]

@@ -22,7 +22,8 @@ from tilewright.ir.stmt import Kernel, LoopKind
 from tilewright.machines.instruction import Instruction
 from tilewright.machines.tile_unit import TileCopy
 from tilewright.machines.x86 import machine
-from tilewright.schedule import TRANSFORMS, KernelSchedule, tile
+from tilewright.schedule import TRANSFORMS, KernelSchedule
+from tilewright.schedule.loops.tile import tile
 from tilewright.schedule.records.handles import Handle, Results
 from tilewright.schedule.records.reading import parse_schedule
 from tilewright.schedule.records.record import VALUES, call_text, source

@@ -10,7 +10,9 @@ from tilewright.errors import ScheduleError
 from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Kernel
 from tilewright.ir.verify import verify
-from tilewright.schedule import compute_at, lay_out, name_apart, partition
+from tilewright.schedule.loops.compute_at import compute_at
+from tilewright.schedule.loops.partition import name_apart, partition
+from tilewright.schedule.staging.lay_out import lay_out
 
 ROWS = """
 kernel rows(m: s64 in 0..100, n: s64 in 0..100, in x: f32[m, n], out y: f32[m, n]):

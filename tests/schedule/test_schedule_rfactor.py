@@ -11,7 +11,7 @@ from tilewright.interpret import run
 from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Kernel
 from tilewright.ir.verify import verify
-from tilewright.schedule import rfactor
+from tilewright.schedule.reductions.rfactor import rfactor
 
 SUM = """
 kernel rows(in x: f32[3, 103], inout y: f32[3]):

@@ -14,7 +14,8 @@ from tilewright import interpret
 from tilewright.errors import ScheduleError
 from tilewright.interpret import FaultKind, Findings
 from tilewright.ir import Kernel, Swizzle, parse_kernel, to_text, verify
-from tilewright.schedule import CopyUnit, order_workgroups
+from tilewright.schedule import CopyUnit
+from tilewright.schedule.loops.order_workgroups import order_workgroups
 
 TEXT = """
 kernel product(in a: f32[ROWS, DEPTH], in b: f32[DEPTH, COLUMNS], out c: f32[ROWS, COLUMNS]):

@@ -23,13 +23,11 @@ from tilewright.ops.op import Op
 from tilewright.recipes import choose, workgroup_model
 from tilewright.recipes.config import WorkgroupConfig, parse_config
 from tilewright.recipes.start import Start
-from tilewright.schedule import (
-    compute_at,
-    fuse_nests,
-    lower_computes,
-    rfactor,
-    set_kind,
-)
+from tilewright.schedule.loops.compute_at import compute_at
+from tilewright.schedule.loops.fuse_nests import fuse_nests
+from tilewright.schedule.loops.kinds import set_kind
+from tilewright.schedule.loops.lower import lower_computes
+from tilewright.schedule.reductions.rfactor import rfactor
 from tilewright.targets.registry import find_target
 from tilewright.testing.check import check_op
 from workgroup_configs import with_fields

@@ -14,7 +14,8 @@ from tilewright import interpret
 from tilewright.errors import ScheduleError
 from tilewright.interpret import FaultKind, Findings
 from tilewright.ir import Kernel, Swizzle, parse_kernel, to_text, verify
-from tilewright.schedule import CopyUnit, stage
+from tilewright.schedule import CopyUnit
+from tilewright.schedule.staging.stage import stage
 
 TILED = """
 kernel product(in a: f32[52, 40], in b: f32[40, 32], out c: f32[52, 32]):

@@ -20,17 +20,15 @@ from tilewright.ir.visit import walk_stmts
 from tilewright.machines.x86 import machine
 from tilewright.ops.convolution import convolution_op
 from tilewright.problems import ConvProblem, Direction
-from tilewright.schedule import (
-    compute_at,
-    drop_unit_dims,
-    guard,
-    lower_computes,
-    partition,
-    set_kind,
-    split_dim,
-    tensorize,
-    tile,
-)
+from tilewright.schedule.dims.split_dim import split_dim
+from tilewright.schedule.dims.unit_dims import drop_unit_dims
+from tilewright.schedule.loops.compute_at import compute_at
+from tilewright.schedule.loops.guard import guard
+from tilewright.schedule.loops.kinds import set_kind
+from tilewright.schedule.loops.lower import lower_computes
+from tilewright.schedule.loops.partition import partition
+from tilewright.schedule.loops.tile import tile
+from tilewright.schedule.operands.tensorize import tensorize
 from tilewright.targets.program import abi_of
 from tilewright.targets.x86.target import x86_target
 

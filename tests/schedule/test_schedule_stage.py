@@ -10,13 +10,11 @@ from tilewright.errors import ScheduleError
 from tilewright.ir import Compute, Space, parse_kernel, same, to_text
 from tilewright.ir.symbols import bind_scalars
 from tilewright.ir.visit import walk_stmts
-from tilewright.schedule import (
-    compute_at,
-    hoist_pack,
-    stage,
-    stage_result,
-    tile,
-)
+from tilewright.schedule.loops.compute_at import compute_at
+from tilewright.schedule.loops.tile import tile
+from tilewright.schedule.staging.hoist import hoist_pack
+from tilewright.schedule.staging.stage import stage
+from tilewright.schedule.staging.stage_result import stage_result
 
 BOX = """
     kernel f(in x: f32[56], out y: f32[56]):

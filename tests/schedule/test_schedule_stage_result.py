@@ -12,7 +12,13 @@ from tilewright.errors import ScheduleError
 from tilewright.interpret import Findings, run
 from tilewright.ir import Allocate, For, Kernel, LoopKind, Space, parse_kernel, to_text
 from tilewright.ir.visit import walk_stmts
-from tilewright.schedule import Threads, compute_at, fuse_dims, pad, set_kind, stage_result, tile
+from tilewright.schedule import Threads
+from tilewright.schedule.dims.fuse_dims import fuse_dims
+from tilewright.schedule.dims.pad import pad
+from tilewright.schedule.loops.compute_at import compute_at
+from tilewright.schedule.loops.kinds import set_kind
+from tilewright.schedule.loops.tile import tile
+from tilewright.schedule.staging.stage_result import stage_result
 
 GRID, WORKGROUP = LoopKind.GRID, LoopKind.WORKGROUP
 

@@ -12,17 +12,14 @@ from tilewright.dtypes import f32, f64
 from tilewright.errors import ScheduleError
 from tilewright.ir import Allocate, Kernel, LoopKind, Space, Swizzle, parse_kernel, to_text
 from tilewright.ir.visit import walk_stmts
-from tilewright.schedule import (
-    CopyUnit,
-    Threads,
-    compute_at,
-    drop_unit_dims,
-    fuse_dims,
-    pipeline,
-    set_kind,
-    stage,
-    tile,
-)
+from tilewright.schedule import CopyUnit, Threads
+from tilewright.schedule.dims.fuse_dims import fuse_dims
+from tilewright.schedule.dims.unit_dims import drop_unit_dims
+from tilewright.schedule.loops.compute_at import compute_at
+from tilewright.schedule.loops.kinds import set_kind
+from tilewright.schedule.loops.tile import tile
+from tilewright.schedule.pipelines.pipeline import pipeline
+from tilewright.schedule.staging.stage import stage
 
 GRID, WORKGROUP = LoopKind.GRID, LoopKind.WORKGROUP
 

@@ -14,7 +14,8 @@ from tilewright import interpret
 from tilewright.errors import ScheduleError
 from tilewright.interpret import FaultKind, Findings
 from tilewright.ir import Kernel, Swizzle, parse_kernel, to_text, verify
-from tilewright.schedule import CopyUnit, Threads, stage_result
+from tilewright.schedule import CopyUnit, Threads
+from tilewright.schedule.staging.stage_result import stage_result
 
 # Workgroups take two of four tiles each; the last one is not whole along m and n.
 TILED = """

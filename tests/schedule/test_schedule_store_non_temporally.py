@@ -13,7 +13,7 @@ from tilewright.errors import ScheduleError
 from tilewright.ir.printer import to_text
 from tilewright.passes import run
 from tilewright.runtime.results import aligned_memory
-from tilewright.schedule import store_non_temporally
+from tilewright.schedule.staging.store_non_temporally import store_non_temporally
 from tilewright.targets.registry import find_target
 
 # More rows than any processor's caches hold.

@@ -31,7 +31,9 @@ from tilewright.recipes.config import WorkgroupConfig
 from tilewright.recipes.roles import find_compute, roles
 from tilewright.recipes.start import Start
 from tilewright.recipes.workgroups import combined
-from tilewright.schedule import KernelSchedule, order_workgroups, stream_k
+from tilewright.schedule import KernelSchedule
+from tilewright.schedule.loops.order_workgroups import order_workgroups
+from tilewright.schedule.reductions.stream_k import stream_k
 from tilewright.targets.nvidia.assemble import to_ptx
 from tilewright.targets.nvidia.lower import lower_launches
 from tilewright.testing.check import check_op

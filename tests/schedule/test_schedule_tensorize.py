@@ -9,15 +9,13 @@ from tilewright.dtypes import bf16, f32, s8, s32, u8
 from tilewright.errors import ScheduleError, UnsupportedError
 from tilewright.ir import Kernel, parse_kernel, to_text
 from tilewright.machines.x86 import LEVELS, machine
-from tilewright.schedule import (
-    compute_at,
-    drop_unit_dims,
-    hoist_pack,
-    pad,
-    stage,
-    tensorize,
-    tile,
-)
+from tilewright.schedule.dims.pad import pad
+from tilewright.schedule.dims.unit_dims import drop_unit_dims
+from tilewright.schedule.loops.compute_at import compute_at
+from tilewright.schedule.loops.tile import tile
+from tilewright.schedule.operands.tensorize import tensorize
+from tilewright.schedule.staging.hoist import hoist_pack
+from tilewright.schedule.staging.stage import stage
 
 AVX512 = machine("avx512")
 AMX = machine("amx")

@@ -9,16 +9,13 @@ import pytest
 from schedule_cases import becomes, convolution, equal, matmul, softmax
 from tilewright.errors import ScheduleError
 from tilewright.ir import parse_kernel, to_text
-from tilewright.schedule import (
-    compute_at,
-    drop_unit_dims,
-    pad,
-    partition,
-    reorder,
-    stage,
-    tile,
-)
-from tilewright.schedule.loops.tile import Tail
+from tilewright.schedule.dims.pad import pad
+from tilewright.schedule.dims.unit_dims import drop_unit_dims
+from tilewright.schedule.loops.compute_at import compute_at
+from tilewright.schedule.loops.partition import partition
+from tilewright.schedule.loops.reorder import reorder
+from tilewright.schedule.loops.tile import Tail, tile
+from tilewright.schedule.staging.stage import stage
 
 COPY = """
     kernel copy(in x: f32[10, 8], out y: f32[10, 8]):

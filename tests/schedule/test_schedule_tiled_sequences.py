@@ -11,7 +11,9 @@ from tilewright.interpret import run
 from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Kernel, LoopKind
 from tilewright.ir.verify import verify
-from tilewright.schedule import compute_at, name_operands, tile
+from tilewright.schedule.loops.compute_at import compute_at
+from tilewright.schedule.loops.tile import tile
+from tilewright.schedule.operands.name_operands import name_operands
 
 BEFORE = """
 kernel parts(in x: f32[10, 6], out y: f32[10, 6]):

@@ -13,7 +13,12 @@ from tilewright.dtypes import DType, bf16, f8_e4m3, s16, tf32, u8, u16, u32
 from tilewright.errors import ScheduleError
 from tilewright.ir import Kernel, parse_kernel, verify
 from tilewright.ir.printer import to_text
-from tilewright.schedule import fuse_dims, inline, precompute, read_words, stage, tile
+from tilewright.schedule.dims.fuse_dims import fuse_dims
+from tilewright.schedule.loops.tile import tile
+from tilewright.schedule.operands.inline import inline
+from tilewright.schedule.operands.precompute import precompute
+from tilewright.schedule.staging.read_words import read_words
+from tilewright.schedule.staging.stage import stage
 
 PRODUCT = """
     kernel product(in x: f32[8], in w: u8[8, 6], inout y: f32[6]):

@@ -11,7 +11,8 @@ from tilewright.interpret import run
 from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Kernel, LoopKind
 from tilewright.ir.verify import verify
-from tilewright.schedule import set_kind, work_together
+from tilewright.schedule.loops.kinds import set_kind
+from tilewright.schedule.loops.work_together import work_together
 
 ROWS = """
 kernel rows(in x: f32[5, 70], out y: f32[5, 70]):

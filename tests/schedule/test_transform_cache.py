@@ -13,8 +13,8 @@ from tilewright.machines import nvidia, spirv
 from tilewright.machines.machine import Machine
 from tilewright.recipes import choose
 from tilewright.recipes.start import Start
-from tilewright.schedule import tile
 from tilewright.schedule.dims.unit_dims import drop_unit_dims
+from tilewright.schedule.loops.tile import tile
 from tilewright.schedule.records.transform import Step, each_once
 from tilewright.schedule.staging.copiers import CopyUnit, Threads
 

@@ -22,7 +22,7 @@ from tilewright.ir.expr import var
 from tilewright.ir.stmt import Kernel, ScalarParam
 from tilewright.passes.pipeline import run as run_passes
 from tilewright.runtime.steps import ForStep, IfStep, LetStep, ReadStep, WhileStep
-from tilewright.schedule import lower_computes
+from tilewright.schedule.loops.lower import lower_computes
 from tilewright.targets.program import Abi, abi_of
 from tilewright.targets.registry import find_target
 from tilewright.targets.spirv.driver import KernelProgram

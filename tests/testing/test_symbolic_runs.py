@@ -14,7 +14,8 @@ from sweeps import in_turns
 from symbolic_runs import compiled, difference_at, fault_of
 from tilewright.ir import parse_kernel, to_text, verify
 from tilewright.passes import run as run_passes
-from tilewright.schedule import lower_computes, tile
+from tilewright.schedule.loops.lower import lower_computes
+from tilewright.schedule.loops.tile import tile
 from tilewright.targets.program import abi_of
 from tilewright.targets.registry import find_target
 
