@@ -16,9 +16,8 @@ from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Compute, Dim, Kernel, Opaque, Param, Stmt, View
 from tilewright.ir.visit import (
     map_compute,
-    map_exprs,
+    over_dims,
     rewrite_stmts,
-    substitute,
     variables,
     walk_stmts,
 )
@@ -230,15 +229,11 @@ class _Fusion:
         vars_ = self.own(compute)
         first = dim_of(compute, self.dims[0])
         one = Dim(self.whole, first.extent * _product(self.sizes))
-        dims = tuple(
-            one if d is first else d for d in compute.dims if d is first or d.var not in vars_
-        )
+        dims = [one if d is first else d for d in compute.dims if d is first or d.var not in vars_]
         values = dict(zip(vars_, digits_of(self.whole, (1, *self.sizes)), strict=True))
         if not self.digits:
             compute = map_compute(compute, lambda view: self._in_view(compute, view, vars_))
-        changed = map_exprs(replace(compute, dims=()), lambda expr: substitute(expr, values))
-        assert isinstance(changed, Compute)
-        return replace(changed, dims=dims)
+        return over_dims(compute, dims, values)
 
     def _in_view(self, compute: Compute, view: View, fused_vars: tuple[Var, ...]) -> View:
         """``view`` with its index and its mask on the number of the fused dim."""

@@ -10,7 +10,7 @@ from tilewright.ir.computes import index_variables
 from tilewright.ir.expr import Binary, Const, Expr, Var, all_of, binary, conjuncts, const
 from tilewright.ir.stmt import Compute, Dim, Kernel, Operand, View
 from tilewright.ir.uses import view_variables
-from tilewright.ir.visit import map_compute, map_exprs, substitute
+from tilewright.ir.visit import map_compute, over_dims
 from tilewright.schedule.queries.access import masked
 from tilewright.schedule.queries.identity import needed
 from tilewright.schedule.queries.place import rewrite_computes
@@ -141,16 +141,15 @@ def _on_taps(compute: Compute, congruence: Congruence) -> Compute:
         value = taps.var * congruence.period + value
     inside = value < taps.extent
     using = {o.var for o in compute.operands if taps.var in view_variables(o.view)}
-    moved = map_exprs(replace(compute, dims=()), lambda e: substitute(e, {taps.var: value}))
-    assert isinstance(moved, Compute)
-    operands = tuple(
-        Operand(o.var, masked(o.view, inside)) if o.var in using else o for o in moved.operands
-    )
     rest = [Dim(taps.var, const(count))] if count > 1 else []
     dims: list[Dim] = []
     for d in compute.dims:
         dims += rest if d is taps else (d,)
-    return replace(moved, dims=tuple(dims), operands=operands)
+    moved = over_dims(compute, dims, {taps.var: value})
+    operands = tuple(
+        Operand(o.var, masked(o.view, inside)) if o.var in using else o for o in moved.operands
+    )
+    return replace(moved, operands=operands)
 
 
 def _divided(condition: Expr, view: View, congruence: Congruence) -> Expr:

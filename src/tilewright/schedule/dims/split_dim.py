@@ -12,9 +12,8 @@ from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Allocate, Compute, Dim, Kernel, Operand, Stmt, View
 from tilewright.ir.uses import view_variables
 from tilewright.ir.visit import (
-    map_exprs,
+    over_dims,
     reads_memory,
-    substitute,
     variables,
     walk_stmts,
 )
@@ -183,9 +182,7 @@ class _Split:
         for d in stmt.dims:
             dims += two if d is old else (d,)
         value = self.outer * self.factor + self.inner
-        new = map_exprs(replace(stmt, dims=()), lambda e: substitute(e, {old.var: value}))
-        assert isinstance(new, Compute)
-        new = replace(new, dims=tuple(dims))
+        new = over_dims(stmt, dims, {old.var: value})
         if extent % self.factor == 0:
             return new
         return self._without_surplus(stmt, new, value < extent, place.facts_with(dims))

@@ -37,7 +37,14 @@ from tilewright.schedule.queries.access import (
     readdress,
 )
 from tilewright.schedule.queries.digits import digits_of
-from tilewright.schedule.queries.place import Place, bound_names, holds, rewrite_placed
+from tilewright.schedule.queries.place import (
+    Place,
+    around,
+    bound_names,
+    holds,
+    rewrite_placed,
+    size_of,
+)
 from tilewright.schedule.queries.refusal import refusal
 from tilewright.schedule.queries.storage import ordered_layout
 from tilewright.schedule.records.asks import a_compute, asks
@@ -115,12 +122,7 @@ class _Nest:
     @property
     def count(self) -> int:
         """The work-items of a workgroup."""
-        return prod(_extent(loop) for loop in self.items)
-
-
-def _extent(loop: For) -> int:
-    assert isinstance(loop.extent, Const)
-    return int(loop.extent.value)
+        return prod(size_of(loop) for loop in self.items)
 
 
 def _nest(stmt: Stmt) -> _Nest:
@@ -184,7 +186,7 @@ def _check_loops(first: _Nest, second: _Nest) -> None:
             second.stmt,
             "distribute both over the same tiles",
             why="each workgroup does its part of both: "
-            + " and ".join(str([_extent(loop) for loop in n.grid]) for n in (first, second)),
+            + " and ".join(str([size_of(loop) for loop in n.grid]) for n in (first, second)),
         )
     if second.count > first.count:
         raise refusal(
@@ -294,7 +296,7 @@ def _reaches(
 
 def _check_apart(buffer: Buffer, nest: _Nest, outer: Sequence[Affine], shape: list[int]) -> None:
     """Refuses when two workgroups have an element of ``buffer`` in common."""
-    extents = {loop.var: _extent(loop) for loop in nest.grid}
+    extents = {loop.var: size_of(loop) for loop in nest.grid}
     apart: set[Expr] = {v for v, extent in extents.items() if extent == 1}
     for form, size in zip(outer, shape, strict=True):
         # Like the digits of a number: each step is longer than all that the smaller ones reach.
@@ -331,19 +333,15 @@ def _one(first: _Nest, second: _Nest, handed: Mapping[Buffer, _Window]) -> Stmt:
     after = _with_names(second, after, {loop.var.name for loop in (*first.grid, *first.items)})
     number, count = item_number(first.items)
     values: dict[Var, Expr] = {b.var: a.var for a, b in zip(first.grid, second.grid, strict=True)}
-    numbers = digits_of(number, [_extent(loop) for loop in second.items])
+    numbers = digits_of(number, [size_of(loop) for loop in second.items])
     values |= {loop.var: digit for loop, digit in zip(second.items, numbers, strict=True)}
     after = substitute_stmt(after, values)
     if second.count < count:
         after = If(number < second.count, after)
     # The last barrier: where the workgroup takes another tile, it writes the same memory again.
     body = block(before, _BARRIER, after, _BARRIER)
-    for loop in reversed(first.items):
-        body = replace(loop, body=body)
-    body = block(*(Allocate(window.new) for window in handed.values()), body)
-    for loop in reversed(first.grid):
-        body = replace(loop, body=body)
-    return body
+    inside = around(first.items, body)
+    return around(first.grid, block(*(Allocate(window.new) for window in handed.values()), inside))
 
 
 def _grid(nest: _Nest) -> frozenset[Var]:

@@ -12,11 +12,11 @@ from tilewright.ir.functions import atomic_operator
 from tilewright.ir.opaque import opened
 from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Compute, Dim, For, If, Kernel, LoopKind, Opaque, Stmt, View
-from tilewright.ir.visit import block, map_exprs, substitute, with_nested
+from tilewright.ir.visit import block, over_dims, with_nested
 from tilewright.schedule.loops.points import lower_point
 from tilewright.schedule.loops.tile import tile_extents
 from tilewright.schedule.queries.dependence import conflict
-from tilewright.schedule.queries.place import Place, fresh, rewrite_placed
+from tilewright.schedule.queries.place import Place, fresh, rewrite_kernel, rewrite_placed
 from tilewright.schedule.queries.refusal import refusal
 from tilewright.schedule.records.asks import asks, positive
 from tilewright.schedule.records.transform import transform
@@ -86,8 +86,7 @@ def lower_computes(
             return None
         return lowering.lower(stmt, place)
 
-    body = rewrite_placed(kernel.body, Place(), change)
-    return kernel if body is kernel.body else replace(kernel, body=body)
+    return rewrite_kernel(kernel, change)
 
 
 @dataclass(frozen=True)
@@ -154,7 +153,7 @@ class _Lowering:
             return self._with_tail(compute, dim, outer, place)
         pieces, extent = tile_extents(dim.extent, self.lanes, outer, place.facts)
         position = outer * self.lanes + dim.var
-        inside = _moved(compute, dim, position)
+        inside = over_dims(compute, (), {dim.var: position})
         facts = place.facts.loop(outer, pieces).loop(dim.var, lanes)
         lane = None if extent is lanes else position < dim.extent
         body = lower_point(inside, lane, facts, place.names | {outer.name, dim.var.name})
@@ -170,7 +169,7 @@ class _Lowering:
         for size in sorted({self.lanes, min(self.lanes, self.tails)}, reverse=True):
             lanes, count = const(size), left // size
             facts = place.facts.loop(outer, count).loop(dim.var, lanes)
-            inside = _moved(compute, dim, start + outer * lanes + dim.var)
+            inside = over_dims(compute, (), {dim.var: start + outer * lanes + dim.var})
             body = lower_point(inside, None, facts, names)
             if count is not const(0):
                 unrolled = dim.var.name in self.unroll and isinstance(count, Const)
@@ -181,21 +180,12 @@ class _Lowering:
         if left is const(0):
             return block(*pieces)
         facts = place.facts.assume(const(0) < left).loop(dim.var, const(size))
-        last = _moved(compute, dim, start + dim.var)
+        last = over_dims(compute, (), {dim.var: start + dim.var})
         if isinstance(left, Const):
             body = lower_point(last, None, facts, names)
             return block(*pieces, For(dim.var, left, body, LoopKind.VECTOR))
         body = lower_point(last, dim.var < left, facts, names)
         return block(*pieces, If(const(0) < left, For(dim.var, const(size), body, LoopKind.VECTOR)))
-
-
-def _moved(compute: Compute, dim: Dim, position: Expr) -> Compute:
-    """``compute`` at one point, ``position`` of ``dim``."""
-    inside = map_exprs(
-        replace(compute, dims=()), lambda expr: substitute(expr, {dim.var: position})
-    )
-    assert isinstance(inside, Compute)
-    return inside
 
 
 def _check_lanes(compute: Compute, dim: Dim, place: Place) -> None:

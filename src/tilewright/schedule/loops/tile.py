@@ -10,7 +10,7 @@ from tilewright.facts.scope import Facts
 from tilewright.ir.buffer import Buffer, Space
 from tilewright.ir.expr import Const, Expr, Var, const, minimum, var
 from tilewright.ir.stmt import Compute, Dim, Kernel, Stmt
-from tilewright.ir.visit import map_exprs, substitute
+from tilewright.ir.visit import over_dims
 from tilewright.schedule.loops.partition import partition
 from tilewright.schedule.queries.place import (
     Place,
@@ -219,11 +219,7 @@ def on_tile(compute: Compute, splits: Mapping[str, Split]) -> Compute:
         values[dim.var] = split.value
         if split.inner is not None:
             dims.append(split.inner)
-    changed = map_exprs(
-        replace(compute, dims=()), lambda expression: substitute(expression, values)
-    )
-    assert isinstance(changed, Compute)
-    return replace(changed, dims=tuple(dims))
+    return over_dims(compute, dims, values)
 
 
 def rename_dims(compute: Compute, taken: frozenset[str] | set[str]) -> Compute:

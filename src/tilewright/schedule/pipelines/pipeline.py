@@ -34,6 +34,7 @@ from tilewright.schedule.queries.place import (
     loops_named,
     rewrite_placed,
     sequence,
+    size_of,
     taken_names,
 )
 from tilewright.schedule.queries.refusal import refusal
@@ -373,8 +374,7 @@ def _asynchronous(copy: Stmt, place: Place) -> Stmt:
         stmt = If(copy.out.mask, stmt)
     facts = place.facts_with(copy.dims)
     for position, dim in enumerate(reversed(copy.dims)):
-        assert isinstance(dim.extent, Const)
-        size, kind = int(dim.extent.value), LoopKind.UNROLLED
+        size, kind = size_of(dim), LoopKind.UNROLLED
         if position == 0 and run_start(source, dim.var, size, facts, across=True) is not None:
             kind = LoopKind.VECTOR
         elif size > _UNROLLED_COPIES:

@@ -50,7 +50,7 @@ from tilewright.ir.uses import buffers_in
 from tilewright.ir.visit import block, replace_buffer, substitute_stmt
 from tilewright.schedule.pipelines.barriers import is_barrier
 from tilewright.schedule.queries.access import buffers_written
-from tilewright.schedule.queries.place import fresh, sequence
+from tilewright.schedule.queries.place import fresh, sequence, size_of
 from tilewright.schedule.queries.refusal import refusal
 
 
@@ -83,8 +83,7 @@ class _Step:
 
     @property
     def count(self) -> int:
-        assert isinstance(self.inner.extent, Const)
-        return int(self.inner.extent.value)
+        return size_of(self.inner)
 
 
 def _divided(loop: For) -> _Step:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from math import prod
 from typing import TypeGuard
 
 from tilewright.dtypes import s64
@@ -36,6 +37,7 @@ from tilewright.schedule.queries.place import (
     holds_loop,
     rewrite_placed,
     sequence,
+    size_of,
     walk_placed,
 )
 from tilewright.schedule.queries.refusal import refusal
@@ -177,10 +179,7 @@ class _Specialization:
             buffer(fresh(stem, taken), s64, (stages,), space=Space.WORKGROUP)
             for stem in ("full", "empty")
         )
-        self.count = 1
-        for item in self.items:
-            assert isinstance(item.extent, Const)
-            self.count *= int(item.extent.value)
+        self.count = prod(map(size_of, self.items))
         self.rounds = self._rounds(name)
         self.loop = self.where = self.rounds.loop
         self.here = next(
@@ -374,12 +373,8 @@ class _Specialization:
         for copies in self.parts.copies:
             for stmt, place in walk_placed(copies, Place()):
                 if isinstance(stmt, Compute):
-                    points = [loop.extent for loop in place.loops] + [d.extent for d in stmt.dims]
-                    count = stmt.out.buffer.dtype.bytes
-                    for extent in points:
-                        assert isinstance(extent, Const)
-                        count *= int(extent.value)
-                    total += count
+                    points = prod(map(size_of, place.loops)) * prod(map(size_of, stmt.dims))
+                    total += points * stmt.out.buffer.dtype.bytes
         return total
 
     def _multiplying(self) -> tuple[Stmt, ...]:

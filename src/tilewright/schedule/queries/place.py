@@ -213,10 +213,10 @@ def around(loops: Sequence[For], body: Stmt) -> Stmt:
     return body
 
 
-def size_of(dim: Dim) -> int:
-    """The extent of a dim of which it is known to be constant."""
-    assert isinstance(dim.extent, Const)
-    return int(dim.extent.value)
+def size_of(range_: Dim | For) -> int:
+    """The extent of a dim or a loop of which it is known to be constant."""
+    assert isinstance(range_.extent, Const)
+    return int(range_.extent.value)
 
 
 def names_in(kernel: Kernel) -> tuple[set[str], set[str]]:

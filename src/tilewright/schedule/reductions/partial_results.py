@@ -12,7 +12,7 @@ from tilewright.ir.computes import addressing, mentioned
 from tilewright.ir.expr import Const, Expr, Var, all_of, as_expr, const, var
 from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Allocate, Combiner, Compute, Dim, If, Operand, Result, Stmt, View
-from tilewright.ir.visit import map_exprs, substitute
+from tilewright.ir.visit import over_dims
 from tilewright.schedule.queries.identity import ASSOCIATIVE, identities
 from tilewright.schedule.queries.place import dim_of, fresh
 from tilewright.schedule.queries.refusal import refusal
@@ -134,10 +134,8 @@ def if_there(compute: Compute, stmt: Stmt, facts: Facts) -> Stmt:
 
 def at_points(compute: Compute, dim: Dim, value: Expr, size: int | Expr) -> Compute:
     """``compute`` with ``size`` points of ``dim``, which are at ``value``."""
-    moved = map_exprs(replace(compute, dims=()), lambda e: substitute(e, {dim.var: value}))
-    assert isinstance(moved, Compute)
-    dims = tuple(replace(d, extent=as_expr(size)) if d is dim else d for d in compute.dims)
-    return replace(moved, dims=dims)
+    dims = (replace(d, extent=as_expr(size)) if d is dim else d for d in compute.dims)
+    return over_dims(compute, dims, {dim.var: value})
 
 
 def part_of(

@@ -21,6 +21,7 @@ from tilewright.schedule.queries.place import (
     dim_of,
     fresh,
     rewrite_kernel,
+    size_of,
     taken_names,
 )
 from tilewright.schedule.queries.refusal import refusal
@@ -67,8 +68,7 @@ class _Parts:
     @property
     def parts(self) -> int:
         """How many there are."""
-        assert isinstance(self.number.extent, Const)
-        return int(self.number.extent.value)
+        return size_of(self.number)
 
     def check(self, atomic: bool) -> None:
         """Refuses unequal parts, and what devices do not add in any order."""
@@ -197,8 +197,7 @@ class _Parts:
             View(local, (self.number.var, *compute.out.index)) for compute in (init, self.compute)
         )
         dims = (self.number, *init.dims)
-        assert isinstance(self.dim.extent, Const)
-        size = int(self.dim.extent.value) // self.parts
+        size = size_of(self.dim) // self.parts
         give("store", "compute", f"{name}_store")
         return (
             Allocate(local),

@@ -43,6 +43,7 @@ from tilewright.schedule.queries.place import (
     names_in,
     rewrite_placed,
     sequence,
+    size_of,
     taken_names,
 )
 from tilewright.schedule.queries.refusal import refusal
@@ -140,8 +141,7 @@ class _Nest:
     @property
     def steps(self) -> int:
         """The iterations of a tile."""
-        assert isinstance(self.loop.extent, Const)
-        return int(self.loop.extent.value)
+        return size_of(self.loop)
 
 
 def _nest(outermost: For, loop: str, taken: frozenset[str]) -> _Nest:

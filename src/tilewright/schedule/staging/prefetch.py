@@ -21,7 +21,7 @@ from tilewright.ir.visit import (
     substitute,
     with_nested,
 )
-from tilewright.schedule.queries.place import Place, rewrite_loops, rewrite_placed
+from tilewright.schedule.queries.place import Place, rewrite_loops, rewrite_placed, size_of
 from tilewright.schedule.queries.refusal import refusal
 from tilewright.schedule.records.asks import a_loop, asks, positive
 from tilewright.schedule.records.transform import transform
@@ -166,5 +166,4 @@ def _lines(reads: Iterator[_Read]) -> Iterator[View]:
 
 
 def _iterations(loop: For) -> list[Const]:
-    assert isinstance(loop.extent, Const)
-    return [const(number) for number in range(int(loop.extent.value))]
+    return [const(number) for number in range(size_of(loop))]

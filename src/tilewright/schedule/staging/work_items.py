@@ -76,9 +76,8 @@ def item_number(loops: Sequence[For]) -> tuple[Expr, int]:
     number: Expr = const(0)
     count = 1
     for loop in loops:
-        assert isinstance(loop.extent, Const)
-        number = number * int(loop.extent.value) + loop.var
-        count *= int(loop.extent.value)
+        number = number * size_of(loop) + loop.var
+        count *= size_of(loop)
     return number, count
 
 
