@@ -6,13 +6,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from tilewright.ir.stmt import For, Kernel, LoopKind, Stmt
+from tilewright.ir.stmt import For, Kernel, LoopKind
 from tilewright.ir.visit import walk_stmts
 from tilewright.layout.roles import INIT, MAIN, RESULT
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import WorkgroupConfig
 from tilewright.recipes.roles import find_compute, named_after, roles
 from tilewright.recipes.slicing import counter
+from tilewright.schedule.queries.place import perfect_nest
 from tilewright.schedule.schedule import KernelSchedule
 
 # What works on the tile of a work-item, before it is stored.
@@ -140,13 +141,9 @@ def _take_tiles(s: KernelSchedule, config: WorkgroupConfig, groups: int | None =
 def _grid_loops(kernel: Kernel) -> list[str]:
     """The names of the first nest of grid loops, outermost first."""
     for stmt in walk_stmts(kernel.body):
-        if isinstance(stmt, For) and stmt.kind is LoopKind.GRID:
-            names: list[str] = []
-            inner: Stmt = stmt
-            while isinstance(inner, For) and inner.kind is LoopKind.GRID:
-                names.append(inner.var.name)
-                inner = inner.body
-            return names
+        grid, _ = perfect_nest(stmt, (LoopKind.GRID,))
+        if grid:
+            return [loop.var.name for loop in grid]
     return []
 
 

@@ -16,11 +16,11 @@ from tilewright.errors import FusionError
 from tilewright.facts.affine import affine
 from tilewright.ir.expr import Binary, Const, Expr, Var, all_of, const, maximum, var
 from tilewright.ir.printer import to_text
-from tilewright.ir.stmt import Allocate, Block, Call, For, If, Let, LoopKind, Stmt
+from tilewright.ir.stmt import Allocate, Call, For, If, Let, LoopKind, Stmt
 from tilewright.ir.verify_groups import THREADS
 from tilewright.ir.visit import block, substitute_stmt, walk_stmts
 from tilewright.schedule.queries.digits import digits_of
-from tilewright.schedule.queries.place import around, sequence
+from tilewright.schedule.queries.place import around, perfect_nest, sequence
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,27 +51,17 @@ class Launched:
 
 def launched(stmt: Stmt) -> Launched | None:
     """The parts of ``stmt``; None where it is no single nest of workgroups and their items."""
-    grid, rest = _perfect(stmt, (LoopKind.GRID,))
+    grid, rest = perfect_nest(stmt, (LoopKind.GRID,))
     parts = sequence(rest)
     shared = tuple(part for part in parts[:-1] if isinstance(part, Allocate))
     if not grid or len(shared) != len(parts) - 1:
         return None
-    items, body = _perfect(parts[-1], THREADS)
+    items, body = perfect_nest(parts[-1], THREADS)
     launches = (LoopKind.GRID, LoopKind.CLUSTER, LoopKind.PARALLEL)
     inside = [node.kind for node in walk_stmts(body) if isinstance(node, For)]
     if not items or any(kind in launches for kind in inside):
         return None
     return Launched(grid, shared, items, body)
-
-
-def _perfect(stmt: Stmt, kinds: Sequence[LoopKind]) -> tuple[tuple[For, ...], Stmt]:
-    loops: list[For] = []
-    while isinstance(stmt, For) and stmt.kind in kinds:
-        loops.append(stmt)
-        stmt = stmt.body
-        while isinstance(stmt, Block) and len(stmt.body) == 1:
-            stmt = stmt.body[0]
-    return tuple(loops), stmt
 
 
 def _without_ones(extents: Sequence[Expr]) -> tuple[Expr, ...]:

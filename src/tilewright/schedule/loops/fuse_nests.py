@@ -42,6 +42,7 @@ from tilewright.schedule.queries.place import (
     around,
     bound_names,
     holds,
+    perfect_nest,
     rewrite_placed,
     size_of,
 )
@@ -126,20 +127,17 @@ class _Nest:
 
 
 def _nest(stmt: Stmt) -> _Nest:
-    loops: list[list[For]] = [[], []]
-    body = stmt
-    for loop, kinds in zip(loops, ((LoopKind.GRID,), THREADS), strict=True):
-        while isinstance(body, For) and body.kind in kinds and isinstance(body.extent, Const):
-            loop.append(body)
-            body = body.body
-    if any(isinstance(s, For) and s.kind in _LAUNCHED for s in walk_stmts(body)):
+    grid, inside = perfect_nest(stmt, (LoopKind.GRID,))
+    items, body = perfect_nest(inside, THREADS)
+    constant = all(isinstance(loop.extent, Const) for loop in (*grid, *items))
+    if not constant or any(isinstance(s, For) and s.kind in _LAUNCHED for s in walk_stmts(body)):
         raise refusal(
             "its loops over workgroups and work-items are no perfect nest of constant extents",
             stmt,
             "join before operands are shared, and pad to whole tiles first",
             why="two of them become one",
         )
-    return _Nest(stmt, tuple(loops[0]), tuple(loops[1]), body)
+    return _Nest(stmt, grid, items, body)
 
 
 def _as_one(stmt: Block, at: int, end: int) -> Stmt:

@@ -33,6 +33,7 @@ from tilewright.schedule.queries.place import (
     Place,
     around,
     fresh,
+    perfect_nest,
     rewrite_loops,
     rewrite_placed,
     sequence,
@@ -202,10 +203,7 @@ class _Multicast:
     def stmt(self) -> Stmt:
         """What stands in the place of the cluster loop."""
         *before, nest = sequence(self.cluster.body)
-        items: list[For] = []
-        while isinstance(nest, For) and nest.kind is LoopKind.SUBGROUP:
-            items.append(nest)
-            nest = nest.body
+        items, nest = perfect_nest(nest, (LoopKind.SUBGROUP,))
         meet = Call("cluster_barrier", ())
         stmts = [meet if is_barrier(stmt) else stmt for stmt in sequence(nest)]
         if not items or meet not in stmts:
@@ -315,10 +313,7 @@ def _depending(cluster: For) -> set[Var]:
 def _copy(stmt: Stmt) -> tuple[tuple[For, ...], Compute] | None:
     """A copy that signals an mbarrier, and the loops that it alone stands in, outermost first, if
     ``stmt`` is that."""
-    loops: list[For] = []
-    while isinstance(stmt, For) and stmt.kind in (LoopKind.SERIAL, LoopKind.UNROLLED):
-        loops.append(stmt)
-        stmt = stmt.body
-    if isinstance(stmt, Compute) and isinstance(stmt.completion, View):
-        return tuple(loops), stmt
+    loops, copy = perfect_nest(stmt, (LoopKind.SERIAL, LoopKind.UNROLLED))
+    if isinstance(copy, Compute) and isinstance(copy.completion, View):
+        return loops, copy
     return None

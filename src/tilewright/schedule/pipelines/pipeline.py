@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
 
 from tilewright.ir.buffer import Buffer, LayoutBlock, Space, buffer
 from tilewright.ir.expr import Const, Expr, const, var
-from tilewright.ir.printer import headline
 from tilewright.ir.stmt import (
     Allocate,
     Call,
@@ -25,7 +24,7 @@ from tilewright.ir.stmt import (
     View,
 )
 from tilewright.ir.visit import block, rewrite_stmts, substitute_stmt, walk_stmts
-from tilewright.schedule.pipelines.barriers import parts_between, used_elsewhere
+from tilewright.schedule.pipelines.barriers import check_alone, parts_between
 from tilewright.schedule.pipelines.products_ahead import makes_fragments, products_ahead
 from tilewright.schedule.queries.access import buffers_written, readdress
 from tilewright.schedule.queries.place import (
@@ -123,13 +122,7 @@ def pipeline(kernel: Kernel, loop: str, stages: int = 2, fill: Fill = Fill.COPY)
         return piped.stmt()
 
     body = rewrite_placed(kernel.body, Place(), change)
-
-    def allocation(stmt: Stmt) -> Stmt:
-        if isinstance(stmt, Allocate) and stmt.buffer in renamed:
-            return Allocate(renamed[stmt.buffer], stmt.span)
-        return stmt
-
-    return replace(kernel, body=rewrite_stmts(body, allocation))
+    return replace(kernel, body=reallocated(body, renamed))
 
 
 def _products_ahead(
@@ -170,14 +163,7 @@ class _Pipeline:
     def __post_init__(self) -> None:
         if self.loop.kind not in (LoopKind.SERIAL, LoopKind.UNROLLED):
             raise refusal("its iterations do not run in order", self.loop, "choose a serial loop")
-        between = parts_between(sequence(self.loop.body))
-        if between is None:
-            raise refusal(
-                "its body is not copies, a barrier, what reads them, and a barrier",
-                self.loop,
-                "stage operands at this loop first",
-            )
-        parts, self.rest = between
+        parts, self.rest = parts_between(self.loop)
         copies = [_Copy.of(s) for s in parts]
         self.copies = [copy for copy in copies if copy is not None]
         if len(self.copies) != len(parts):
@@ -187,12 +173,7 @@ class _Pipeline:
 
     def check(self, kernel: Kernel) -> None:
         """Refuses copies that others read, or that the way of filling cannot do."""
-        for access in used_elsewhere(kernel, self.loop, self.buffers):
-            raise refusal(
-                f"'{access.view.buffer.name}' is also used by `{headline(access.stmt)}`",
-                self.loop,
-                "pipeline copies that only this loop uses",
-            )
+        check_alone(kernel, self.loop, self.buffers)
         for copy in [copy.compute for copy in self.copies]:
             if copy.out.buffer.space is not Space.WORKGROUP or copy.combiner is not None:
                 raise refusal(
@@ -307,6 +288,17 @@ def _only(load: Stmt, inside: Expr) -> Stmt:
 def in_slot(new: Buffer, slot: Expr, view: View) -> View:
     """``view`` in one ``slot`` of ``new``, which has several of the view's buffer."""
     return View(new, (slot, *view.index), view.mask)
+
+
+def reallocated(body: Stmt, renamed: Mapping[Buffer, Buffer]) -> Stmt:
+    """``body`` with other buffers allocated in the place of those that are ``renamed``."""
+
+    def change(stmt: Stmt) -> Stmt:
+        if isinstance(stmt, Allocate) and stmt.buffer in renamed:
+            return Allocate(renamed[stmt.buffer], stmt.span)
+        return stmt
+
+    return rewrite_stmts(body, change)
 
 
 def staged(old: Buffer, stages: int) -> Buffer:

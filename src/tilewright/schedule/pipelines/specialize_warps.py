@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
@@ -10,8 +10,8 @@ from typing import TypeGuard
 
 from tilewright.dtypes import s64
 from tilewright.ir.buffer import Buffer, Space, buffer
-from tilewright.ir.expr import Const, Expr, const, var
-from tilewright.ir.functions import FUNCTIONS, Group, Queue, Synchronize
+from tilewright.ir.expr import Expr, const, var
+from tilewright.ir.functions import Group, Queue, synchronized_group
 from tilewright.ir.printer import headline
 from tilewright.ir.stmt import (
     Allocate,
@@ -26,8 +26,8 @@ from tilewright.ir.stmt import (
 )
 from tilewright.ir.visit import block, rewrite_stmts, substitute_stmt, variables, walk_stmts
 from tilewright.machines.tile_unit import TileCopy
-from tilewright.schedule.pipelines.barriers import parts_between, used_elsewhere
-from tilewright.schedule.pipelines.pipeline import fresh_names, in_slot, staged
+from tilewright.schedule.pipelines.barriers import check_alone, parts_between
+from tilewright.schedule.pipelines.pipeline import fresh_names, in_slot, reallocated, staged
 from tilewright.schedule.pipelines.rounds import Rounds
 from tilewright.schedule.queries.access import accesses, buffers_written, readdress
 from tilewright.schedule.queries.digits import digits_of
@@ -113,7 +113,7 @@ def specialize_warps(
         return specialization.stmt()
 
     body = rewrite_placed(kernel.body, Place(), change)
-    return replace(kernel, body=_reallocated(body, renamed))
+    return replace(kernel, body=reallocated(body, renamed))
 
 
 def _is_around(stmt: Stmt, loop: str) -> TypeGuard[For]:
@@ -141,15 +141,6 @@ def _check(kernel: Kernel, loop: str, stages: int, registers: tuple[int, int] | 
             "choose the less first",
             why="the ones give what the others take",
         )
-
-
-def _reallocated(body: Stmt, renamed: Mapping[Buffer, Buffer]) -> Stmt:
-    def change(stmt: Stmt) -> Stmt:
-        if isinstance(stmt, Allocate) and stmt.buffer in renamed:
-            return Allocate(renamed[stmt.buffer], stmt.span)
-        return stmt
-
-    return rewrite_stmts(body, change)
 
 
 # The slots, what carries out copies, and the registers of those that copy and of the others.
@@ -207,22 +198,15 @@ class _Specialization:
         return Rounds(self.items[-1].body, name)
 
     def _divided(self) -> _Parts:
-        parts = parts_between(sequence(self.loop.body))
-        if parts is None:
-            raise refusal(
-                "its body is not copies, a barrier, what reads them, and a barrier",
-                self.where,
-                "stage tiles at this loop first",
-            )
+        copies, rest = parts_between(self.loop)
         for stmt in self.rounds.beside():
-            if isinstance(stmt, Call) and _is_of_workgroup(stmt):
+            if isinstance(stmt, Call) and synchronized_group(stmt.function) is Group.WORKGROUP:
                 raise refusal(
                     f"the subgroups meet at `{headline(stmt)}` outside of the loop",
                     self.where,
                     "specialize before results are handed on",
                     why="the subgroup that copies does not come there",
                 )
-        copies, rest = parts
         return _Parts(tuple(map(self._by_anyone, copies)), tuple(rest))
 
     def _by_anyone(self, stmt: Stmt) -> Stmt:
@@ -252,12 +236,7 @@ class _Specialization:
                 )
 
     def _check_copies(self, kernel: Kernel) -> None:
-        for access in used_elsewhere(kernel, self.loop, self.buffers):
-            raise refusal(
-                f"'{access.view.buffer.name}' is also used by `{headline(access.stmt)}`",
-                self.where,
-                "specialize copies that only this loop uses",
-            )
+        check_alone(kernel, self.loop, self.buffers)
         written = buffers_written(self.items[0])
         for copies in self.parts.copies:
             for stmt, place in walk_placed(copies, self.here):
@@ -314,11 +293,8 @@ class _Specialization:
                 Call("mbarrier_init", (View(self.empty, (self.slot,)), const(self.count))),
             ),
         )
-        sizes = [int(i.extent.value) for i in self.items if isinstance(i.extent, Const)]
-        numbers = {
-            item.var: digit
-            for item, digit in zip(self.items, digits_of(self.worker, sizes), strict=True)
-        }
+        digits = digits_of(self.worker, list(map(size_of, self.items)))
+        numbers = {item.var: digit for item, digit in zip(self.items, digits, strict=True)}
         multiplied = substitute_stmt(block(*self._multiplying()), numbers)
         body = block(
             If(copies, start),
@@ -408,10 +384,3 @@ class _Specialization:
             # The slots that are still full are those that the next round fills.
             last = self.rounds.first + self.loop.extent - ahead
             yield Call("mbarrier_arrive", (self._place(self.empty, last),))
-
-
-def _is_of_workgroup(call: Call) -> bool:
-    return any(
-        isinstance(effect, Synchronize) and effect.group is Group.WORKGROUP
-        for effect in FUNCTIONS[call.function].effects
-    )

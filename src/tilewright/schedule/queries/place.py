@@ -213,6 +213,17 @@ def around(loops: Sequence[For], body: Stmt) -> Stmt:
     return body
 
 
+def perfect_nest(stmt: Stmt, kinds: Collection[LoopKind]) -> tuple[tuple[For, ...], Stmt]:
+    """The loops of these kinds from ``stmt`` on that stand directly in one another, outermost
+    first, and what is in them."""
+    loops: list[For] = []
+    while isinstance(stmt, For) and stmt.kind in kinds:
+        loops.append(stmt)
+        inside = sequence(stmt.body)
+        stmt = inside[0] if len(inside) == 1 else stmt.body
+    return tuple(loops), stmt
+
+
 def size_of(range_: Dim | For) -> int:
     """The extent of a dim or a loop of which it is known to be constant."""
     assert isinstance(range_.extent, Const)

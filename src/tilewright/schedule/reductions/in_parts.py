@@ -18,7 +18,6 @@ from tilewright.schedule.queries.place import (
     Place,
     computes_named,
     dim_of,
-    taken_names,
     views_of,
 )
 from tilewright.schedule.queries.refusal import refusal
@@ -26,10 +25,9 @@ from tilewright.schedule.queries.shared_dims import same_dims
 from tilewright.schedule.records.asks import a_plain_compute, asks, positive
 from tilewright.schedule.records.transform import transform
 from tilewright.schedule.reductions.parts import (
-    Parts,
+    InParts,
     in_blocks,
     makes_all,
-    shorter_at_the_end,
     takes_all,
 )
 from tilewright.simplify import simplify
@@ -69,14 +67,11 @@ def in_parts(kernel: Kernel, compute: str, dim: str, size: int) -> Kernel:
     return in_blocks(kernel, compute, change)
 
 
-class _InParts:
+class _InParts(InParts):
     """One block that has the compute."""
 
     def __init__(self, kernel: Kernel, stmt: Block, place: Place, compute: str, dim: str) -> None:
-        self.place, self.loops = place, list[str]()
-        self.taken = set(taken_names(kernel))
-        self.parts = [item_of(part).simple or part for part in stmt.body]
-        self.computes = [part for part in self.parts if isinstance(part, Compute)]
+        super().__init__(kernel, stmt, place)
         self.first = next(member for member in self.computes if member.name == compute)
         self.dim = dim_of(self.first, dim)
 
@@ -102,9 +97,6 @@ class _InParts:
                 dims_of[compute.name] = dims[0]
         return dims_of
 
-    def _is_along(self, stmt: Stmt) -> bool:
-        return isinstance(stmt, Compute) and stmt.name in self.along
-
     def _combines(self, compute: Compute) -> bool:
         """Whether a compute along the dim combines along it."""
         return self.along[compute.name].var not in index_variables(compute.out)
@@ -114,21 +106,17 @@ class _InParts:
         self._check()
         before, after = self._beside()
         outside = {buffer for part in (*before, *after) for buffer in item_of(part).touches}
-        inside = [part for part in self.parts if self._is_along(part)]
+        inside = [part for part in self.parts if self.is_along(part)]
         whole = outside | {compute.out.buffer for compute in self.computes if self._sums(compute)}
         allocated = [part for part in self.parts if isinstance(part, Allocate)]
         held = [part for part in allocated if part.buffer in whole]
         allocates = [part for part in allocated if part.buffer not in whole]
-        parts = Parts(self.computes, self.along, size, self.place)
-        split = parts.split(self.dim, self.taken)
-        if split.loop is not None and shorter_at_the_end(split):
-            self.loops.append(split.loop[0].name)
         masked = self._masked({part.buffer for part in allocates})
-        looped = parts.looped([*allocates, *inside], split, masked)
+        looped = self.in_parts(self.dim, size, [*allocates, *inside], masked)
         return block(*held, *before, looped, *after)
 
     def _sums(self, compute: Compute) -> bool:
-        return self._is_along(compute) and self._combines(compute)
+        return self.is_along(compute) and self._combines(compute)
 
     def _check(self) -> None:
         """Refuses what one part would need of another."""
@@ -136,7 +124,7 @@ class _InParts:
             compute.out.buffer: compute.combiner for compute in self.computes if self._sums(compute)
         }
         places: dict[Buffer, int] = {}
-        for compute in filter(self._is_along, self.computes):
+        for compute in filter(self.is_along, self.computes):
             if self._combines(compute):
                 if compute.combiner not in ASSOCIATIVE:
                     raise self._refusal(compute, "what it makes of all of the dim is no sum")
@@ -147,7 +135,7 @@ class _InParts:
             at = [n for n, index in enumerate(compute.out.index) if index is var]
             if buffer in totals or len(at) != 1 or places.setdefault(buffer, at[0]) != at[0]:
                 raise self._refusal(compute, "it reaches its result otherwise than by the dim")
-        for compute in filter(self._is_along, self.computes):
+        for compute in filter(self.is_along, self.computes):
             var = self.along[compute.name].var
             if any(operand.view.buffer in totals for operand in compute.operands):
                 raise self._refusal(compute, "it uses a sum that is not complete in a part")
@@ -164,7 +152,7 @@ class _InParts:
         after: list[Stmt] = []
         items = [item_of(part) for part in self.parts]
         for n, part in enumerate(self.parts):
-            if isinstance(part, Allocate) or self._is_along(part):
+            if isinstance(part, Allocate) or self.is_along(part):
                 continue
             if self._passes(items[n], [*self._loop_of(items[:n]), *map(item_of, after)]):
                 before.append(part)
@@ -175,7 +163,7 @@ class _InParts:
         return before, after
 
     def _loop_of(self, items: Sequence[Item]) -> Iterator[Item]:
-        return (item for item in items if item.simple is not None and self._is_along(item.simple))
+        return (item for item in items if item.simple is not None and self.is_along(item.simple))
 
     def _passes(self, item: Item, others: Sequence[Item] | Iterator[Item]) -> bool:
         return all(item.may_pass(other) for other in others)
@@ -184,7 +172,7 @@ class _InParts:
         """The compute whose mask leaves nothing in a part where it takes all, if nothing else than
         sums of what vanishes then leaves the loop; ``buffers`` is what only the loop sees."""
         computes = [
-            compute for compute in self.computes if self._is_along(compute) and takes_all(compute)
+            compute for compute in self.computes if self.is_along(compute) and takes_all(compute)
         ]
         if not computes:
             return None
@@ -194,7 +182,7 @@ class _InParts:
         if not makes_all(masked, self.computes[at + 1 :]):
             return None
         for n, compute in enumerate(self.computes):
-            if n <= at or not self._is_along(compute):
+            if n <= at or not self.is_along(compute):
                 continue
             vanishes = self._vanishes(compute, none, zeros)
             if vanishes and compute.combiner == "add":
@@ -203,7 +191,7 @@ class _InParts:
                 return None
             whole = vanishes and makes_all(compute, self.computes[n + 1 :])
             zeros = zeros | {compute.out.buffer} if whole else zeros - {compute.out.buffer}
-        outer = (compute for compute in self.computes[: at + 1] if self._is_along(compute))
+        outer = (compute for compute in self.computes[: at + 1] if self.is_along(compute))
         return masked if all(compute.out.buffer in buffers for compute in outer) else None
 
     def _vanishes(self, compute: Compute, none: Buffer, zeros: set[Buffer]) -> bool:

@@ -30,17 +30,15 @@ from tilewright.schedule.queries.place import (
     Place,
     computes_named,
     names_in,
-    taken_names,
 )
 from tilewright.schedule.queries.refusal import refusal
 from tilewright.schedule.queries.shared_dims import same_dims
 from tilewright.schedule.records.asks import a_plain_compute, asks, positive
 from tilewright.schedule.records.transform import transform
 from tilewright.schedule.reductions.parts import (
-    Parts,
+    InParts,
     in_blocks,
     makes_all,
-    shorter_at_the_end,
     takes_all,
 )
 from tilewright.schedule.reductions.running import Rows
@@ -89,15 +87,13 @@ def online(kernel: Kernel, peak: str, size: int) -> Kernel:
     return in_blocks(kernel, peak, change)
 
 
-class _Online:
+class _Online(InParts):
     """One block that has the maximum."""
 
     def __init__(self, kernel: Kernel, stmt: Block, place: Place, peak: str, size: int) -> None:
-        self.place, self.size, self.loops = place, size, list[str]()
+        super().__init__(kernel, stmt, place)
+        self.size = size
         self.buffers, self.names = map(set, names_in(kernel))
-        self.taken = set(taken_names(kernel))
-        self.parts = [item_of(part).simple or part for part in stmt.body]
-        self.computes = [part for part in self.parts if isinstance(part, Compute)]
         self.peak = next(compute for compute in self.computes if compute.name == peak)
         self.held = self.peak.out.buffer
         reduced = [d for d in self.peak.dims if d.var not in index_variables(self.peak.out)]
@@ -127,9 +123,6 @@ class _Online:
         dims_of = {compute.name: self._like(compute, self.dim) for compute in self.computes}
         return {name: dim for name, dim in dims_of.items() if dim is not None}
 
-    def _is_along(self, stmt: Stmt) -> bool:
-        return isinstance(stmt, Compute) and stmt.name in self.along
-
     @cached_property
     def sums(self) -> list[Compute]:
         """What is reduced along that dim, but for the maximum."""
@@ -137,14 +130,14 @@ class _Online:
             compute
             for compute in self.computes
             if compute is not self.peak
-            and self._is_along(compute)
+            and self.is_along(compute)
             and self.along[compute.name].var not in index_variables(compute.out)
         ]
 
     @cached_property
     def power(self) -> Compute:
         """The exponential of what is left of the maximum."""
-        readers = [c for c in self.computes if self._is_along(c) and self._reads(c, self.held)]
+        readers = [c for c in self.computes if self.is_along(c) and self._reads(c, self.held)]
         for reader in readers[:1] if len(readers) == 1 else []:
             value = uncast(reader.body)
             operands = {o.var for o in reader.operands if o.view.buffer is self.held}
@@ -161,7 +154,7 @@ class _Online:
     def done(self) -> Stmt:
         """The block with a loop over parts."""
         self._check()
-        last = max(n for n, part in enumerate(self.parts) if self._is_along(part))
+        last = max(n for n, part in enumerate(self.parts) if self.is_along(part))
         kept = {compute.out.buffer for compute in self.sums}
         later = (item_of(part).touches for part in self.parts[last + 1 :])
         kept = kept.union(*later) - {self.held}
@@ -170,7 +163,7 @@ class _Online:
         for part in self.parts[: last + 1]:
             if isinstance(part, Allocate):
                 (before if part.buffer in kept else inside).append(part)
-            elif self._is_along(part) or item_of(part).touches & {self.held}:
+            elif self.is_along(part) or item_of(part).touches & {self.held}:
                 inside += self._in_loop(part, rows)
             elif item_of(part).writes <= kept:
                 before.append(part)
@@ -218,7 +211,7 @@ class _Online:
                 or self._is_finite(compute)
                 or self._is_clear(compute)
             )
-            later = not self._is_along(compute) and self.held not in item_of(compute).writes
+            later = not self.is_along(compute) and self.held not in item_of(compute).writes
             later = later and self._is_after(compute)
             if self.held in touches and not is_ours and not later:
                 raise self._refusal(compute, "it uses the maximum")
@@ -236,7 +229,7 @@ class _Online:
             if reads & totals:
                 raise self._refusal(compute, "it uses a sum that is not complete in a part")
             again = (
-                reads & item.writes and not self._is_along(compute) and not self._is_finite(compute)
+                reads & item.writes and not self.is_along(compute) and not self._is_finite(compute)
             )
             if again:
                 raise self._refusal(compute, "it changes what it reads, in each part")
@@ -244,7 +237,7 @@ class _Online:
     def _is_after(self, compute: Compute) -> bool:
         """Whether it stands after all that goes along."""
         at = self.computes.index(compute)
-        return not any(self._is_along(later) for later in self.computes[at:])
+        return not any(self.is_along(later) for later in self.computes[at:])
 
     def _is_clear(self, compute: Compute) -> bool:
         """Whether it gives the maximum what it begins with."""
@@ -269,15 +262,12 @@ class _Online:
     def _looped(self, inside: Sequence[Stmt]) -> Stmt:
         """The statements part by part. Where a mask gives -inf throughout, nothing is left, unless
         what is made there is seen outside of the loop."""
-        parts = Parts(self.computes, self.along, self.size, self.place)
-        split = parts.split(self.dim, self.taken)
-        if split.loop is not None and shorter_at_the_end(split):
-            self.loops.append(split.loop[0].name)
         buffers = {part.buffer for part in inside if isinstance(part, Allocate)}
         buffers |= {compute.out.buffer for compute in self.sums}
         seen = {compute.out.buffer for compute in self.computes} - buffers
         writes = {part.out.buffer for part in inside if isinstance(part, Compute)}
-        return parts.looped(inside, split, None if seen & writes else self._masked())
+        masked = None if seen & writes else self._masked()
+        return self.in_parts(self.dim, self.size, inside, masked)
 
     def _masked(self) -> Compute | None:
         """The compute that masks what both the maximum and the exponential are of, if the last that
@@ -293,7 +283,7 @@ class _Online:
             return None
         writers = [c for c in self.computes if c.out.buffer is views[0].buffer]
         last = writers[-1] if writers else None
-        if last is None or not self._is_along(last) or not takes_all(last):
+        if last is None or not self.is_along(last) or not takes_all(last):
             return None
         return last if makes_all(last, self.computes[self.computes.index(last) + 1 :]) else None
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tilewright.facts.affine import Affine, difference
 from tilewright.facts.scope import Facts
@@ -15,6 +16,7 @@ from tilewright.ir.visit import block, variables
 from tilewright.schedule.loops.partition import partition
 from tilewright.schedule.loops.tile import Split, on_tile, split_dim
 from tilewright.schedule.queries.access import readdress
+from tilewright.schedule.queries.flow import item_of
 from tilewright.schedule.queries.place import (
     Place,
     holds,
@@ -22,6 +24,7 @@ from tilewright.schedule.queries.place import (
     loop_nest,
     rewrite_kernel,
     rewrite_placed,
+    taken_names,
     views_of,
 )
 from tilewright.schedule.queries.storage import ordered_layout
@@ -33,7 +36,7 @@ def in_blocks(
     kernel: Kernel, compute: str, change: Callable[[Block, Place], tuple[Stmt, Sequence[str]]]
 ) -> Kernel:
     """``kernel`` with the statements beside each compute of that name as ``change`` says of them,
-    which names the loops over parts, too. The last part may be shorter."""
+    which names the loops whose last part may be shorter, too."""
     loops: list[str] = []
 
     def here(stmt: Stmt, place: Place) -> Stmt | None:
@@ -52,32 +55,38 @@ def in_blocks(
     return changed
 
 
-@dataclass(frozen=True)
-class Parts:
-    """The ``computes`` of a block; ``along`` has the dims, by the names of computes, that go in
-    parts of ``size``."""
+class InParts(ABC):
+    """One block, some of whose computes go in parts, in ``loops``."""
 
-    computes: Sequence[Compute]
-    along: Mapping[str, Dim]
-    size: int
-    place: Place
+    def __init__(self, kernel: Kernel, stmt: Block, place: Place) -> None:
+        self.place, self.loops = place, list[str]()
+        self.taken = set(taken_names(kernel))
+        self.parts = [item_of(part).simple or part for part in stmt.body]
+        self.computes = [part for part in self.parts if isinstance(part, Compute)]
 
-    def split(self, dim: Dim, taken: set[str]) -> Split:
-        """``dim`` in parts, in a loop called ``loop`` among the results; ``taken`` are names that
-        others have."""
-        result = split_dim(dim, self.size, self.place, taken, taken)
-        if result.loop is not None:
-            give("loop", "loop", result.loop[0].name)
-        return result
+    @property
+    @abstractmethod
+    def along(self) -> Mapping[str, Dim]:
+        """The dim that goes in parts, of computes that have it."""
 
-    def looped(self, inside: Sequence[Stmt], split: Split, masked: Compute | None) -> Stmt:
-        """The statements part by part: what they hand on by the dim is as long as a part. Parts of
-        which ``masked`` takes all are left out."""
+    def is_along(self, stmt: Stmt) -> bool:
+        """Whether it is a compute that has the dim."""
+        return isinstance(stmt, Compute) and stmt.name in self.along
+
+    def in_parts(self, dim: Dim, size: int, inside: Sequence[Stmt], masked: Compute | None) -> Stmt:
+        """The statements ``inside`` in a loop, ``loop`` among the results, over parts of ``dim`` of
+        ``size``: what they hand on by the dim is as long as a part. Parts of which ``masked`` takes
+        all are left out."""
+        split = split_dim(dim, size, self.place, self.taken, self.taken)
         if split.loop is None:
             return block(*inside)
+        loop = split.loop[0].name
+        give("loop", "loop", loop)
+        if split.inner is not None and not isinstance(split.inner.extent, Const):
+            self.loops.append(loop)
         on_parts: list[Stmt] = []
         for part in inside:
-            if isinstance(part, Compute) and part.name in self.along:
+            if isinstance(part, Compute) and self.is_along(part):
                 part = self._on_part(part, split)
             on_parts.append(part)
         body = block(*on_parts)
@@ -98,7 +107,7 @@ class Parts:
         views = [
             (self.along[compute.name].var, view)
             for compute in self.computes
-            if compute.name in self.along
+            if self.is_along(compute)
             for view in views_of(compute)
             if view.buffer is buffer
         ]
@@ -163,8 +172,3 @@ def _somewhere(compute: Compute) -> Iterator[Expr]:
         greatest = sum(n * (size - 1) for n, size in zip(steps, most, strict=True) if size)
         rest = {term: n for term, n in form.terms.items() if term not in extents}
         yield const(0) <= Affine(rest, form.constant + greatest).to_expr()
-
-
-def shorter_at_the_end(split: Split) -> bool:
-    """Whether the last part may be shorter than the others."""
-    return split.inner is not None and not isinstance(split.inner.extent, Const)

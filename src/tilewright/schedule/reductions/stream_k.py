@@ -41,6 +41,7 @@ from tilewright.schedule.queries.place import (
     fresh,
     loops_named,
     names_in,
+    perfect_nest,
     rewrite_placed,
     sequence,
     size_of,
@@ -146,11 +147,8 @@ class _Nest:
 
 def _nest(outermost: For, loop: str, taken: frozenset[str]) -> _Nest:
     """The loops over tiles as one, those over work-items, and what these do."""
-    names: list[str] = []
-    inner: Stmt = outermost
-    while isinstance(inner, For) and inner.kind is LoopKind.GRID:
-        names.append(inner.var.name)
-        inner = inner.body
+    grid, inner = perfect_nest(outermost, (LoopKind.GRID,))
+    names = [loop.var.name for loop in grid]
     tile, tiles = var(fresh("tile", taken)), 1
     if names:
         # One loop keeps its name: the tile's number is what others call so.
@@ -164,10 +162,7 @@ def _nest(outermost: For, loop: str, taken: frozenset[str]) -> _Nest:
             )
         tile, tiles, inner = merged.var, int(merged.extent.value), merged.body
     *lets, inner = sequence(inner)
-    items: list[For] = []
-    while isinstance(inner, For) and inner.kind in THREADS:
-        items.append(inner)
-        inner = inner.body
+    items, inner = perfect_nest(inner, THREADS)
     body = sequence(inner)
     at = [i for i, s in enumerate(body) if isinstance(s, For) and s.var.name == loop]
     if len(at) != 1 or not all(isinstance(stmt, Let) for stmt in lets):
@@ -187,7 +182,7 @@ def _nest(outermost: For, loop: str, taken: frozenset[str]) -> _Nest:
             why="the shares are runs of them",
         )
     before, after = body[: at[0]], body[at[0] + 1 :]
-    return _Nest(tile, tiles, tuple(lets), tuple(items), before, steps, after, taken)
+    return _Nest(tile, tiles, tuple(lets), items, before, steps, after, taken)
 
 
 class _Streaming:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilewright.ir.buffer import Buffer, Space
-from tilewright.ir.expr import Const, var
+from tilewright.ir.expr import var
 from tilewright.ir.stmt import Allocate, Compute, Kernel, Operand, Stmt, View
 from tilewright.ir.visit import block
 from tilewright.schedule.queries.place import (
@@ -18,6 +18,7 @@ from tilewright.schedule.queries.place import (
 from tilewright.schedule.queries.refusal import refusal
 from tilewright.schedule.queries.storage import ordered_layout
 from tilewright.schedule.records.transform import give
+from tilewright.schedule.staging.results import check_sizes
 
 
 def finished(kernel: Kernel, compute: str, space: Space) -> Kernel:
@@ -53,10 +54,4 @@ def _check(compute: Compute) -> None:
             "name a compute without an instruction",
             why="a copy replaces what was there",
         )
-    if not all(isinstance(dim.extent, Const) for dim in compute.dims):
-        raise refusal(
-            f"not all tiles of '{compute.name}' are equally large",
-            compute,
-            "pad the dims to whole tiles first",
-            why="what is made has a shape",
-        )
+    check_sizes(compute, "what is made has a shape")

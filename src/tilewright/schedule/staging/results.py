@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from tilewright.dtypes import DType
 from tilewright.ir.buffer import Buffer, Space, Swizzle
+from tilewright.ir.expr import Const
 from tilewright.ir.stmt import Call, Compute, Dim, Kernel, Stmt, Store
 from tilewright.ir.uses import buffers_in
 from tilewright.ir.visit import walk_stmts
@@ -78,6 +79,17 @@ class SharedResults:
         name = fresh(stem, self.buffers)
         self.buffers.add(name)
         return Buffer(name, dtype, shape, where, Space.WORKGROUP)
+
+
+def check_sizes(compute: Compute, why: str) -> None:
+    """Refuses tiles that are not equally large, and says ``why`` they have to be."""
+    if not all(isinstance(dim.extent, Const) for dim in compute.dims):
+        raise refusal(
+            f"not all tiles of '{compute.name}' are equally large",
+            compute,
+            "pad the dims to whole tiles first",
+            why=why,
+        )
 
 
 def used_besides(compute: Compute, body: Stmt) -> set[Buffer]:

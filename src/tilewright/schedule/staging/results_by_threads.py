@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tilewright.ir.buffer import Buffer
-from tilewright.ir.expr import Const
 from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import (
     Allocate,
@@ -38,7 +37,7 @@ from tilewright.schedule.queries.runs import is_aligned, run_start, steps, unifo
 from tilewright.schedule.queries.storage import BlockList
 from tilewright.schedule.records.transform import give
 from tilewright.schedule.staging.copiers import Threads
-from tilewright.schedule.staging.results import SharedResults, used_besides
+from tilewright.schedule.staging.results import SharedResults, check_sizes, used_besides
 from tilewright.schedule.staging.work_items import by_items, own_values, work_items
 
 
@@ -144,13 +143,7 @@ def _check(compute: Compute, held: Sequence[Operand], here: Place, items: Sequen
             "name the compute that stores what work-items accumulate in memory of their own",
             why="there is nothing to stage",
         )
-    if not all(isinstance(dim.extent, Const) for dim in compute.dims):
-        raise refusal(
-            f"not all tiles of '{compute.name}' are equally large",
-            compute,
-            "pad the dims to whole tiles first",
-            why="its dims become digits of a number",
-        )
+    check_sizes(compute, "its dims become digits of a number")
     lets = own_values(here, items)
     views = [v for v in views_of(compute) if v not in [o.view for o in held]]
     if (variables(compute.body) | set().union(*map(view_variables, views))) & lets:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.ir.buffer import Swizzle
-from tilewright.ir.expr import Const, Expr, const, var
+from tilewright.ir.expr import Expr, const, var
 from tilewright.ir.functions import Queue
 from tilewright.ir.stmt import (
     Allocate,
@@ -35,7 +35,7 @@ from tilewright.schedule.queries.refusal import refusal
 from tilewright.schedule.queries.storage import BlockList
 from tilewright.schedule.records.transform import give
 from tilewright.schedule.staging.copiers import CopyUnit
-from tilewright.schedule.staging.results import SharedResults, used_besides
+from tilewright.schedule.staging.results import SharedResults, check_sizes, used_besides
 from tilewright.schedule.staging.work_items import work_items
 
 
@@ -172,13 +172,7 @@ def _check(compute: Compute, here: Place, items: Sequence[For], inside: Place) -
             "name a compute without a combiner or an instruction",
             why="the unit replaces what was there",
         )
-    if not all(isinstance(dim.extent, Const) for dim in compute.dims):
-        raise refusal(
-            f"not all tiles of '{compute.name}' are equally large",
-            compute,
-            "pad the dims to whole tiles first",
-            why="boxes have sizes that are known",
-        )
+    check_sizes(compute, "boxes have sizes that are known")
     target = compute.out.buffer
     others = {operand.view.buffer for operand in compute.operands}
     others |= used_besides(compute, items[-1].body)

@@ -223,7 +223,7 @@ class _Shared:
         fors = [s for s in walk_stmts(loop) if isinstance(s, For) and s.var.name == self.at]
         return any(holds(nest, self.staging.compute) for nest in fors)
 
-    def _on_body(self, body: Stmt, here: Place, items: list[For]) -> tuple[Stmt, Buffer]:
+    def _on_body(self, body: Stmt, here: Place, items: Sequence[For]) -> tuple[Stmt, Buffer]:
         """``body`` after the copy, with the barriers that this needs; and the copy's buffer."""
         vars_ = own_values(here, items)
         _check_source(body, self.staging, vars_, items)
@@ -237,7 +237,7 @@ class _Shared:
             return block(*parts[:first], copy, *parts[first:]), buffer
         return block(copy, barrier, *parts, barrier), buffer
 
-    def _copy(self, pack: Compute, items: list[For], here: Place) -> Stmt:
+    def _copy(self, pack: Compute, items: Sequence[For], here: Place) -> Stmt:
         """The part of a work-item in the copy ``pack``."""
         if isinstance(self.by, CopyUnit):
             return self._by_the_first(pack, items, here, self.by)
@@ -245,7 +245,9 @@ class _Shared:
         runs = (order, source, _run(pack, order, self.by, here))
         return by_items(pack, items, here, runs, self.by.lanes, self.by.across)
 
-    def _by_the_first(self, pack: Compute, items: list[For], here: Place, unit: CopyUnit) -> Stmt:
+    def _by_the_first(
+        self, pack: Compute, items: Sequence[For], here: Place, unit: CopyUnit
+    ) -> Stmt:
         """``pack`` in boxes, by the first of the work-items; with their dims, part by part."""
         sizes = dict(unit.boxes)
         if self.staging.shape == "dims":
@@ -284,7 +286,7 @@ def _run(pack: Compute, order: Sequence[Dim], by: Threads, here: Place) -> int:
     return wide
 
 
-def _check_source(body: Stmt, staging: Staging, vars_: set[Var], items: list[For]) -> None:
+def _check_source(body: Stmt, staging: Staging, vars_: set[Var], items: Sequence[For]) -> None:
     """Refuses to copy what work-items have or make themselves."""
     buffers = buffers_written(items[0]) | buffers_allocated(items[0])
     for view in _sources(body, staging):

@@ -13,7 +13,7 @@ from tilewright.ir.stmt import Compute, Dim, For, Let, LoopKind, Operand, Stmt, 
 from tilewright.ir.verify_groups import THREADS
 from tilewright.ir.visit import map_compute, map_exprs, substitute, variables
 from tilewright.schedule.queries.digits import digits_of
-from tilewright.schedule.queries.place import Place, fresh, size_of
+from tilewright.schedule.queries.place import Place, fresh, perfect_nest, size_of
 from tilewright.schedule.queries.refusal import refusal
 from tilewright.schedule.queries.runs import uniform
 
@@ -21,14 +21,11 @@ from tilewright.schedule.queries.runs import uniform
 _ELEMENT = "element"
 
 
-def work_items(outermost: For, place: Place) -> tuple[list[For], Place]:
+def work_items(outermost: For, place: Place) -> tuple[tuple[For, ...], Place]:
     """The loops over work-items, nested directly in one another, and the place inside them."""
-    loops = [outermost]
-    place = place.inside(outermost)
-    while isinstance(loops[-1].body, For) and loops[-1].body.kind in THREADS:
-        loops.append(loops[-1].body)
-        place = place.inside(loops[-1])
+    loops, _ = perfect_nest(outermost, THREADS)
     for loop in loops:
+        place = place.inside(loop)
         if not isinstance(loop.extent, Const):
             raise refusal(
                 f"the number of work-items along '{loop.var.name}' is not constant",
