@@ -15,7 +15,7 @@ from tilewright.ir.visit import (
     variables,
     walk_stmts,
 )
-from tilewright.schedule.queries.place import bound_names, fresh
+from tilewright.schedule.queries.place import bound_names, claim
 
 
 def names_bound(stmt: Stmt) -> set[str]:
@@ -36,8 +36,7 @@ def named_apart(stmt: Stmt, taken: set[str]) -> Stmt:
     taken |= names_bound(stmt)
     new = {}
     for name in sorted(clashes):
-        new[name] = fresh(name, taken)
-        taken.add(new[name])
+        new[name] = claim(name, taken)
     return _renamed(stmt, new) if new else stmt
 
 

@@ -11,7 +11,7 @@ from tilewright.ir.expr import Const, Expr, conjuncts, const
 from tilewright.ir.stmt import Compute, If, Kernel, Stmt
 from tilewright.ir.visit import reads_memory, rewrite_stmts, variables, walk_stmts
 from tilewright.schedule.queries.access import accesses, allocates_of_any_size, buffers_allocated
-from tilewright.schedule.queries.place import Place, rewrite_kernel
+from tilewright.schedule.queries.place import Place, is_called, rewrite_kernel
 from tilewright.schedule.records.asks import a_plain_compute, asks, positive
 from tilewright.schedule.records.transform import transform
 from tilewright.simplify import simplify
@@ -59,7 +59,7 @@ def narrow(
     def change(stmt: Stmt, place: Place) -> Stmt | None:
         if allocates_of_any_size(stmt):
             return None
-        stores = [s for s in walk_stmts(stmt) if isinstance(s, Compute) and s.name == compute]
+        stores = [s for s in walk_stmts(stmt) if is_called(s, compute)]
         places = {_stored(store, dim) for store in stores}
         if len(places) != 1 or (one := places.pop()) is None:
             return None

@@ -34,6 +34,7 @@ from tilewright.ir.visit import (
 from tilewright.schedule.queries.place import (
     Place,
     bound_names,
+    claim,
     fresh,
     names_in,
     rewrite_loops,
@@ -126,8 +127,7 @@ def name_apart(kernel: Kernel, computes: Sequence[str]) -> Kernel:
         if stmt.name not in seen:
             seen.add(stmt.name)
             return stmt
-        name = fresh(stmt.name, taken)
-        taken.add(name)
+        name = claim(stmt.name, taken)
         return replace(stmt, name=name)
 
     return replace(kernel, body=rewrite_stmts(kernel.body, change))

@@ -20,7 +20,7 @@ from tilewright.ir.stmt import (
 )
 from tilewright.ir.visit import block, map_view, reads_memory, substitute
 from tilewright.schedule.dims.pad import within
-from tilewright.schedule.queries.place import fresh
+from tilewright.schedule.queries.place import claim
 
 # How a view is masked by what says whether the point is in the domain.
 Masked = Callable[[View], Expr | None]
@@ -92,8 +92,7 @@ def _evaluated(
         if not reads_memory(value):
             return value
         if value not in variables_of:
-            variables_of[value] = var(fresh(name, taken), value.type)
-            taken.add(variables_of[value].name)
+            variables_of[value] = var(claim(name, taken), value.type)
             lets.append(Let(variables_of[value], value))
         return variables_of[value]
 

@@ -17,17 +17,13 @@ from tilewright.schedule.loops.tile import Split, on_tile, rename_dims, split_di
 from tilewright.schedule.queries.access import Access, buffers_written, run_along
 from tilewright.schedule.queries.place import (
     Place,
+    is_called,
     loop_nest,
     plain,
     rewrite_kernel,
     sequence,
 )
 from tilewright.schedule.queries.refusal import refusal
-
-
-def _is_compute(stmt: Stmt, name: str) -> bool:
-    return isinstance(stmt, Compute) and stmt.name == name
-
 
 # How one dim of a buffer shrinks: the split of the dim that indexes it, and its full extent.
 _Side = tuple[Split, Expr]
@@ -56,14 +52,14 @@ class TiledChain:
         return rewrite_kernel(kernel, self._on_stmt)
 
     def _on_stmt(self, stmt: Stmt, place: Place) -> Stmt | None:
-        if isinstance(stmt, Block) and any(_is_compute(part, self.root) for part in stmt.body):
+        if isinstance(stmt, Block) and any(is_called(part, self.root) for part in stmt.body):
             return self._on_block(stmt, place)
-        if _is_compute(stmt, self.root):
+        if is_called(stmt, self.root):
             return self._on_block(Block((stmt,)), place)
         return None
 
     def _on_block(self, stmt: Block, place: Place) -> Stmt:
-        position = next(i for i, s in enumerate(stmt.body) if _is_compute(s, self.root))
+        position = next(i for i, s in enumerate(stmt.body) if is_called(s, self.root))
         root_place = list(place.along(stmt))[position][0]
         root = stmt.body[position]
         assert isinstance(root, Compute)

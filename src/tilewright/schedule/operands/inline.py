@@ -35,7 +35,13 @@ from tilewright.ir.visit import (
 )
 from tilewright.schedule.queries.access import accesses, buffers_allocated, buffers_written
 from tilewright.schedule.queries.digits import digits_of
-from tilewright.schedule.queries.place import Place, computes_named, fresh, rewrite_placed, size_of
+from tilewright.schedule.queries.place import (
+    Place,
+    claim,
+    computes_named,
+    rewrite_placed,
+    size_of,
+)
 from tilewright.schedule.queries.refusal import refusal
 from tilewright.schedule.records.transform import transform
 from tilewright.simplify import simplify
@@ -225,8 +231,7 @@ class _Inlining:
         for operand in self.compute.operands:
             moved = map_view(operand.view, lambda expr: substitute(expr, at))
             moved = replace(moved, mask=all_of((*conjuncts(view.mask), *conjuncts(moved.mask))))
-            new = variable(fresh(operand.var.name, names), operand.var.type)
-            names.add(new.name)
+            new = variable(claim(operand.var.name, names), operand.var.type)
             operands.append(Operand(new, moved))
             values[operand.var] = new
         value = substitute(self.compute.body, values)

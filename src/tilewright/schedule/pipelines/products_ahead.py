@@ -50,7 +50,7 @@ from tilewright.ir.uses import buffers_in
 from tilewright.ir.visit import block, replace_buffer, substitute_stmt
 from tilewright.schedule.pipelines.barriers import is_barrier
 from tilewright.schedule.queries.access import buffers_written
-from tilewright.schedule.queries.place import fresh, sequence, size_of
+from tilewright.schedule.queries.place import claim, sequence, size_of
 from tilewright.schedule.queries.refusal import refusal
 
 
@@ -163,8 +163,7 @@ def products_ahead(around: For, taken: Collection[str]) -> list[Stmt]:
     loop, last = step.loop, step.count - 1
     second: dict[Buffer, Buffer] = {}
     for fragment in step.fragments:
-        second[fragment] = replace(fragment, name=fresh(f"{fragment.name}_ahead", names))
-        names.add(second[fragment].name)
+        second[fragment] = replace(fragment, name=claim(f"{fragment.name}_ahead", names))
 
     def at(stmts: tuple[Stmt, ...], number: Expr, k: Expr, other: bool) -> list[Stmt]:
         """``stmts`` of the step ``number`` and its product ``k``, on these fragments or others."""

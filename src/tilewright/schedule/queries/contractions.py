@@ -29,7 +29,7 @@ from tilewright.ir.visit import map_view, substitute, variables
 from tilewright.layout.roles import Role, roles
 from tilewright.schedule.queries.flow import Item, Items, is_only, whole
 from tilewright.schedule.queries.identity import vanishes
-from tilewright.schedule.queries.place import Place, fresh
+from tilewright.schedule.queries.place import Place, claim, fresh
 from tilewright.schedule.queries.prologues import prologues, with_prologues
 
 
@@ -273,9 +273,7 @@ class _Finder:
         return cast(compute.out.buffer.dtype, substitute(compute.body, renamed))
 
     def _variable(self, name: str, type: DType) -> Var:
-        name = fresh(name, self.variables)
-        self.variables.add(name)
-        return var(name, type)
+        return var(claim(name, self.variables), type)
 
     def _main(self, place: View, turned: bool) -> Compute:
         """The sum of products, with its factors called as recipes expect."""

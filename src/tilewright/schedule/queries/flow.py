@@ -17,7 +17,7 @@ from tilewright.ir.expr import Const, Expr, Var, as_expr, const, var
 from tilewright.ir.stmt import Allocate, Compute, Kernel, Operand, Stmt, View
 from tilewright.ir.visit import loads_in, reads_memory, rewrite_loads, variables
 from tilewright.schedule.queries.access import accesses
-from tilewright.schedule.queries.place import Place, fresh, sequence
+from tilewright.schedule.queries.place import Place, claim, sequence
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,8 +93,7 @@ def with_operands(compute: Compute) -> Compute | None:
     variables_of: dict[Expr, Var] = {}
     taken = {v.name for v in (*(d.var for d in compute.dims), *(o.var for o in compute.operands))}
     for load in loads:
-        variables_of[load] = var(fresh(load.buffer.name, taken), load.type)
-        taken.add(variables_of[load].name)
+        variables_of[load] = var(claim(load.buffer.name, taken), load.type)
     vars_ = {operand.var for operand in compute.operands}
     views = [View(load.buffer, load.index, load.mask) for load in loads]
     if any(variables(e) & vars_ or reads_memory(e) for view in views for e in view_exprs(view)):

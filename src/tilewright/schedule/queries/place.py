@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
+from typing import TypeGuard
 
 from tilewright.errors import ScheduleError
 from tilewright.facts.scope import Facts
@@ -182,6 +183,13 @@ def fresh(name: str, taken: Iterable[str]) -> str:
     return f"{name}{count}"
 
 
+def claim(name: str, taken: set[str]) -> str:
+    """`fresh`, and ``taken`` from then on."""
+    name = fresh(name, taken)
+    taken.add(name)
+    return name
+
+
 def bound_names(stmt: Stmt) -> frozenset[str]:
     """The names of all variables that something inside ``stmt`` binds."""
     names: set[str] = set()
@@ -335,9 +343,14 @@ def _check_opaque(kernel: Kernel, held: Callable[[Stmt], bool], what: str) -> No
             )
 
 
-def is_called(stmt: Stmt, compute: str) -> bool:
+def is_called(stmt: Stmt, compute: str) -> TypeGuard[Compute]:
     """Whether ``stmt`` itself is a compute of that name."""
     return isinstance(stmt, Compute) and stmt.name == compute
+
+
+def placed_computes(stmt: Stmt, place: Place, name: str) -> list[tuple[Compute, Place]]:
+    """The computes of that name in ``stmt``, which stands at ``place``, each with its own place."""
+    return [(part, here) for part, here in walk_placed(stmt, place) if is_called(part, name)]
 
 
 def holds(stmt: Stmt, compute: str) -> bool:
@@ -376,12 +389,9 @@ def expanded(
 
     def change(stmt: Stmt, place: Place) -> Stmt | None:
         here = sequence(stmt)
-        if not any(isinstance(part, Compute) and part.name == compute for part in here):
+        if not any(is_called(part, compute) for part in here):
             return None
-        parts = (
-            made(part, place) if isinstance(part, Compute) and part.name == compute else (part,)
-            for part in here
-        )
+        parts = (made(part, place) if is_called(part, compute) else (part,) for part in here)
         return block(*chain.from_iterable(parts))
 
     return rewrite_kernel(kernel, change)

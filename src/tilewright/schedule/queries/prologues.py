@@ -16,7 +16,7 @@ from tilewright.ir.expr import Expr, Var, var
 from tilewright.ir.stmt import Allocate, Compute, Dim, Operand, Stmt, View
 from tilewright.ir.visit import map_view, replace_buffer, substitute
 from tilewright.schedule.queries.flow import Items, whole
-from tilewright.schedule.queries.place import fresh
+from tilewright.schedule.queries.place import claim, fresh
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,8 +108,7 @@ def _called(compute: Compute, name: str, reader: Compute, view: View) -> Compute
     operands: list[Operand] = []
     for operand in compute.operands:
         moved = _moved(operand.view, new)
-        variable = var(fresh(operand.var.name, taken), operand.var.type)
-        taken.add(variable.name)
+        variable = var(claim(operand.var.name, taken), operand.var.type)
         operands.append(Operand(variable, moved))
         values[operand.var] = variable
     changed = replace(compute, name=name, dims=dims, operands=tuple(operands))

@@ -17,9 +17,9 @@ from tilewright.ir.uses import view_variables
 from tilewright.ir.visit import block, reads_memory, variables
 from tilewright.schedule.queries.place import (
     Place,
+    claim,
     computes_named,
     dim_of,
-    fresh,
     names_in,
     rewrite_kernel,
     size_of,
@@ -186,8 +186,7 @@ class _Factoring:
             if inner:
                 target, stmts = self._sum(inner, number)
                 parts += stmts
-                name = fresh("sum" if number == 0 else f"sum{number + 1}", names)
-                names.add(name)
+                name = claim("sum" if number == 0 else f"sum{number + 1}", names)
                 operands.append(Operand(var(name, type), target))
                 term = (
                     factor * operands[-1].var if factor is not const(1, type) else operands[-1].var
@@ -198,7 +197,7 @@ class _Factoring:
         assert total is not None
         used = variables(total)
         dims = tuple(dim for dim in compute.dims if dim not in self._dims)
-        total_name = self._fresh(f"{compute.name}_total", self.computes)
+        total_name = claim(f"{compute.name}_total", self.computes)
         give("total", "compute", total_name)
         parts.append(
             replace(
@@ -218,13 +217,13 @@ class _Factoring:
         operands = tuple(operand for operand in compute.operands if operand.var in used)
         kept = tuple(d for d in compute.dims if d.var in depends and d not in self._dims)
         suffix = str(number + 1) if number else ""
-        name = self._fresh(f"{compute.name}_sums{suffix}", self.buffers)
+        name = claim(f"{compute.name}_sums{suffix}", self.buffers)
         target: Buffer = buffer(name, compute.out.buffer.dtype, tuple(map(size_of, kept)) or (1,))
         index = tuple(dim.var for dim in kept) or (const(0),)
         out = View(target, index)
         dims = tuple(d for d in compute.dims if d in kept or d in self._dims)
-        main = compute.name if number == 0 else self._fresh(compute.name + suffix, self.computes)
-        begin = self._fresh(f"{name}_init", self.computes)
+        main = compute.name if number == 0 else claim(compute.name + suffix, self.computes)
+        begin = claim(f"{name}_init", self.computes)
         give("begin", "compute", begin)
         return out, [
             Allocate(target),
@@ -237,11 +236,6 @@ class _Factoring:
         used = frozenset[Var]().union(*map(variables, factors))
         views = (operand.view for operand in self.compute.operands if operand.var in used)
         return used.union(*map(view_variables, views))
-
-    def _fresh(self, name: str, taken: set[str]) -> str:
-        fresh_name = fresh(name, taken)
-        taken.add(fresh_name)
-        return fresh_name
 
 
 def _product(factors: Sequence[Expr], type: DType) -> Expr:

@@ -14,7 +14,7 @@ from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Allocate, Combiner, Compute, Dim, If, Operand, Result, Stmt, View
 from tilewright.ir.visit import over_dims
 from tilewright.schedule.queries.identity import ASSOCIATIVE, identities
-from tilewright.schedule.queries.place import dim_of, fresh
+from tilewright.schedule.queries.place import claim, dim_of, fresh
 from tilewright.schedule.queries.refusal import refusal
 
 
@@ -108,8 +108,7 @@ def combined(
     operands: list[Operand] = []
     for number, source in enumerate(sources, start=1):
         suffix = str(number) if len(sources) > 1 else ""
-        operands.append(Operand(var(fresh(f"{value}{suffix}", taken), source.buffer.dtype), source))
-        taken.add(operands[-1].var.name)
+        operands.append(Operand(var(claim(f"{value}{suffix}", taken), source.buffer.dtype), source))
     results = on_views(compute.results, targets, [o.var for o in operands])
     return Compute(name, dims, tuple(operands), results)
 

@@ -11,7 +11,7 @@ from tilewright.ir.computes import index_variables
 from tilewright.ir.expr import Expr, Var, binary, cast, const, minimum, select, unary, var
 from tilewright.ir.stmt import Allocate, Compute, Operand, Stmt, View
 from tilewright.ir.visit import substitute
-from tilewright.schedule.queries.place import fresh
+from tilewright.schedule.queries.place import claim
 
 
 class Rows:
@@ -21,10 +21,10 @@ class Rows:
         self.peak, self.names = peak, names
         self.dims = tuple(d for d in peak.dims if d.var in index_variables(peak.out))
         held = peak.out.buffer
-        memory: list[Buffer] = []
-        for end in ("running", "before", "factor"):
-            memory.append(replace(held, name=fresh(f"{held.name}_{end}", buffers)))
-            buffers.add(memory[-1].name)
+        memory = (
+            replace(held, name=claim(f"{held.name}_{end}", buffers))
+            for end in ("running", "before", "factor")
+        )
         self.held, (self.running, self.before, self.factor) = held, memory
         self.x, self.y = var("x", held.dtype), var("y", held.dtype)
         self.none, self.zero = const(-math.inf, held.dtype), const(0, held.dtype)
@@ -33,8 +33,7 @@ class Rows:
         index = self.peak.out.index
         pairs = zip((self.x, self.y), sources, strict=False)
         operands = tuple(Operand(x, View(source, index)) for x, source in pairs)
-        name = fresh(f"{self.peak.name}_{end}", self.names)
-        self.names.add(name)
+        name = claim(f"{self.peak.name}_{end}", self.names)
         return Compute.single(name, self.dims, View(to, index), operands, value)
 
     @property
@@ -71,6 +70,5 @@ class Rows:
         old = var("x", total.out.buffer.dtype)
         at = tuple(substitute(expr, index) for expr in self.peak.out.index)
         operands = (Operand(old, total.out), Operand(self.y, View(self.factor, at)))
-        name = fresh(f"{total.name}_scale", self.names)
-        self.names.add(name)
+        name = claim(f"{total.name}_scale", self.names)
         return Compute.single(name, dims, total.out, operands, old * cast(old.type, self.y))

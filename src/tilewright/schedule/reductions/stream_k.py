@@ -38,6 +38,7 @@ from tilewright.schedule.queries.access import accesses, buffers_allocated, buff
 from tilewright.schedule.queries.identity import is_identity
 from tilewright.schedule.queries.place import (
     Place,
+    claim,
     fresh,
     loops_named,
     names_in,
@@ -237,9 +238,7 @@ class _Streaming:
         return Buffer(name, old.dtype, shape, Layout(tuple(reversed(blocks))))
 
     def _name(self, name: str) -> Var:
-        variable = var(fresh(name, self.taken))
-        self.taken.add(variable.name)
-        return variable
+        return var(claim(name, self.taken))
 
     # The shares.
 

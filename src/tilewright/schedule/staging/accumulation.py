@@ -15,11 +15,12 @@ from tilewright.schedule.queries.access import accesses
 from tilewright.schedule.queries.place import (
     Place,
     fresh,
+    is_called,
     loops_named,
+    placed_computes,
     prepend,
     rewrite_placed,
     sequence,
-    walk_placed,
 )
 from tilewright.schedule.queries.refusal import refusal
 from tilewright.schedule.queries.storage import BlockList, blocked_layout
@@ -39,17 +40,13 @@ def accumulated(
 
     def change(stmt: Stmt, place: Place) -> Stmt | None:
         nonlocal is_there
-        if at == compute and isinstance(stmt, Compute) and stmt.name == compute:
+        if at == compute and is_called(stmt, compute):
             is_there = True
             return _on_body(stmt, place, stmt, place, names, space, layout, whole)
         if not (isinstance(stmt, For) and stmt.var.name == at):
             return None
         inside = place.inside(stmt)
-        matching = [
-            (s, p)
-            for s, p in walk_placed(stmt.body, inside)
-            if isinstance(s, Compute) and s.name == compute
-        ]
+        matching = placed_computes(stmt.body, inside, compute)
         if not matching:
             return None
         if len(matching) > 1:

@@ -20,7 +20,7 @@ from tilewright.schedule.queries.access import (
     buffers_written,
     readdress,
 )
-from tilewright.schedule.queries.place import Place, Step, fresh, names_in, rewrite_placed
+from tilewright.schedule.queries.place import Place, Step, claim, names_in, rewrite_placed
 from tilewright.schedule.queries.refusal import refusal
 from tilewright.schedule.records.transform import give, transform
 
@@ -66,8 +66,7 @@ def fill_once(kernel: Kernel, buffer: str) -> Kernel:
                 except ScheduleError as refusal:
                     refusals.append(refusal)
                     return None
-                name = fresh(f"{buffer}_once", buffers)
-                buffers.add(name)
+                name = claim(f"{buffer}_once", buffers)
                 give("buffer", "buffer", name)
                 first, rest = filled.apart(name)
                 ahead.extend(first)

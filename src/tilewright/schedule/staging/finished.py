@@ -10,7 +10,9 @@ from tilewright.ir.stmt import Allocate, Compute, Kernel, Operand, Stmt, View
 from tilewright.ir.visit import block
 from tilewright.schedule.queries.place import (
     Place,
+    claim,
     fresh,
+    is_called,
     names_in,
     rewrite_kernel,
     size_of,
@@ -26,13 +28,12 @@ def finished(kernel: Kernel, compute: str, space: Space) -> Kernel:
     buffers, names = names_in(kernel)
 
     def on_stmt(stmt: Stmt, place: Place) -> Stmt | None:
-        if not (isinstance(stmt, Compute) and stmt.name == compute):
+        if not is_called(stmt, compute):
             return None
         _check(stmt)
         target, dims = stmt.out.buffer, tuple(d.var for d in stmt.dims)
         shape = tuple(size_of(d) for d in stmt.dims)
-        name = fresh(f"{target.name}_made", buffers)
-        buffers.add(name)
+        name = claim(f"{target.name}_made", buffers)
         layout = ordered_layout(shape, range(len(shape)))
         view = View(Buffer(name, target.dtype, shape, layout, space), dims)
         value = var(fresh("made", place.names | {d.name for d in dims}), target.dtype)

@@ -35,6 +35,7 @@ from tilewright.ir.visit import (
 from tilewright.schedule.queries.access import Access, accesses
 from tilewright.schedule.queries.place import (
     Place,
+    claim,
     fresh,
     is_called,
     names_in,
@@ -196,8 +197,7 @@ def _copy(name: str, old: Buffer, new: Buffer, place: Place) -> Compute:
     taken = set(place.names)
     dims: list[Dim] = []
     for number, size in enumerate(old.shape):
-        dims.append(Dim(var(fresh(f"{old.name}_{number}", taken)), const(size)))
-        taken.add(dims[-1].var.name)
+        dims.append(Dim(var(claim(f"{old.name}_{number}", taken)), const(size)))
     index = tuple(dim.var for dim in dims)
     value = var(fresh("value", taken), old.dtype)
     operand = Operand(value, View(old, index))

@@ -14,6 +14,7 @@ from tilewright.ir.stmt import Allocate, Compute, Dim, Kernel, Operand, View
 from tilewright.ir.visit import block, substitute
 from tilewright.schedule.queries.access import buffers_written
 from tilewright.schedule.queries.place import (
+    claim,
     computes_named,
     fresh,
     names_in,
@@ -135,14 +136,12 @@ class _Reading:
         names = set(taken_names(self.kernel))
         dims: list[Dim] = []
         for size in self.words.sizes:
-            dims.append(Dim(var(fresh("i", names)), as_expr(size)))
-            names.add(dims[-1].var.name)
+            dims.append(Dim(var(claim("i", names)), as_expr(size)))
         operands: list[Operand] = []
         for number in range(self.times):
             index: list[Expr] = [dim.var for dim in dims]
             index[self.axis] = index[self.axis] * self.times + number
-            part = var(fresh("part", names), self.parts.dtype)
-            names.add(part.name)
+            part = var(claim("part", names), self.parts.dtype)
             operands.append(Operand(part, View(self.parts, tuple(index))))
         shifted = (
             cast(self.dtype, operand.var) << const(number * self.parts.dtype.bits, self.dtype)

@@ -13,8 +13,8 @@ from tilewright.ir.uses import buffers_in
 from tilewright.ir.visit import walk_stmts
 from tilewright.schedule.queries.place import (
     Place,
+    claim,
     computes_named,
-    fresh,
     names_in,
     rewrite_placed,
     size_of,
@@ -76,9 +76,7 @@ class SharedResults:
         padding = {name: size for name, size in self.row_padding.items() if name in names}
         blocks = self.layout or layout or ()
         shape, where = blocked_layout(names, sizes, blocks, padding, self.swizzle)
-        name = fresh(stem, self.buffers)
-        self.buffers.add(name)
-        return Buffer(name, dtype, shape, where, Space.WORKGROUP)
+        return Buffer(claim(stem, self.buffers), dtype, shape, where, Space.WORKGROUP)
 
 
 def check_sizes(compute: Compute, why: str) -> None:

@@ -28,9 +28,9 @@ from tilewright.schedule.queries.place import (
     around,
     fresh,
     holds,
+    placed_computes,
     size_of,
     views_of,
-    walk_placed,
 )
 from tilewright.schedule.queries.refusal import refusal
 from tilewright.schedule.queries.runs import is_aligned, run_start, steps, uniform
@@ -78,8 +78,7 @@ class _Storing:
         self.made.clear()
         new: dict[Compute, Stmt] = {
             compute: self._staged(compute, here, items)
-            for compute, here in walk_placed(items[-1].body, inside)
-            if isinstance(compute, Compute) and compute.name == self.shared.compute
+            for compute, here in placed_computes(items[-1].body, inside, self.shared.compute)
         }
         body = rewrite_stmts(
             items[-1].body, lambda s: new.get(s, s) if isinstance(s, Compute) else s

@@ -26,8 +26,10 @@ from tilewright.schedule.loops.tile import tile_compute
 from tilewright.schedule.queries.place import (
     Place,
     around,
+    claim,
     fresh,
     holds,
+    placed_computes,
     sequence,
     walk_placed,
 )
@@ -74,12 +76,7 @@ class _Storing:
         if not holds(stmt, compute):
             return None
         items, inside = work_items(stmt, place)
-        (member, here), *others = [
-            (part, within)
-            for part, within in walk_placed(items[-1].body, inside)
-            if isinstance(part, Compute) and part.name == compute
-        ]
-        assert isinstance(member, Compute)
+        (member, here), *others = placed_computes(items[-1].body, inside, compute)
         if others:
             raise refusal(
                 f"'{compute}' stands here more than once",
@@ -113,8 +110,7 @@ class _Storing:
         )
 
     def _boxes(self, compute: Compute, here: Place, part: View) -> Stmt:
-        name = fresh(f"{compute.name}_box", self.shared.names)
-        self.shared.names.add(name)
+        name = claim(f"{compute.name}_box", self.shared.names)
         give("store", "compute", name)
         taken = here.names | {dim.var.name for dim in compute.dims}
         value = var(fresh("stored", taken), compute.out.buffer.dtype)

@@ -32,6 +32,7 @@ from tilewright.schedule.queries.place import (
     Place,
     around,
     holds,
+    is_called,
     loops_named,
     rewrite_placed,
     sequence,
@@ -151,7 +152,7 @@ def _by_each(kernel: Kernel, staging: Staging, at: str | None) -> Kernel:
         return replace(kernel, body=block(*parts[:first], *sequence(staged)))
 
     def change(stmt: Stmt, place: Place) -> Stmt | None:
-        if at == compute and isinstance(stmt, Compute) and stmt.name == compute:
+        if at == compute and is_called(stmt, compute):
             return staging.on_body(stmt, place)
         if not (isinstance(stmt, For) and stmt.var.name == at):
             return None
@@ -310,7 +311,7 @@ def _check_source(body: Stmt, staging: Staging, vars_: set[Var], items: Sequence
 def _sources(body: Stmt, staging: Staging) -> Iterator[View]:
     """The views to copy from."""
     for stmt in walk_stmts(body):
-        if isinstance(stmt, Compute) and stmt.name == staging.compute:
+        if is_called(stmt, staging.compute):
             yield from (o.view for o in stmt.operands if o.var.name == staging.operand)
 
 

@@ -17,10 +17,11 @@ from tilewright.ir.visit import rewrite, rewrite_stmts, substitute, variables
 from tilewright.schedule.queries.access import buffers_written
 from tilewright.schedule.queries.place import (
     Place,
+    claim,
     fresh,
     names_in,
+    placed_computes,
     prepend,
-    walk_placed,
 )
 from tilewright.schedule.queries.refusal import refusal
 from tilewright.schedule.queries.storage import BlockList, blocked_layout
@@ -75,11 +76,7 @@ class Staging:
 
         The copy holds what all iterations of the ``shared`` loops around ``body`` read.
         """
-        matching = [
-            (stmt, here)
-            for stmt, here in walk_placed(body, place)
-            if isinstance(stmt, Compute) and stmt.name == self.compute
-        ]
+        matching = placed_computes(body, place, self.compute)
         if len(matching) != 1:
             raise refusal(
                 f"'{self.compute}' stands {len(matching)} times in the part to stage for",
@@ -328,8 +325,7 @@ def _names(compute: Compute, forms: list[Affine], outside: frozenset[str]) -> tu
         parts = [v.name for v in vars_ if v in form.terms]
         parts = parts or [a.name for a in form.terms if isinstance(a, Var)]
         parts = [p for p in parts if p not in outside] or ["unit"]
-        names.append(fresh("_".join(parts), taken))
-        taken.add(names[-1])
+        names.append(claim("_".join(parts), taken))
     return tuple(names)
 
 
