@@ -66,11 +66,7 @@ class ComputeParser(DeclarationParser):
             return None
         if self.take().text == "signals":
             return self.view()
-        word = self.expect("name", "of the queue")
-        if word.text not in _QUEUES:
-            choice = "write one of " + ", ".join(_QUEUES)
-            raise self.refusal(f"unknown queue {word.text}", word.start, cure=choice)
-        return _QUEUES[word.text]
+        return self.one_of("queue", _QUEUES, "of the queue")
 
     def _dims(self) -> tuple[Dim, ...]:
         self.expect("(", "before the dims")

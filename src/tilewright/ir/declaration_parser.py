@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from typing import TypeVar
 
 from tilewright.dtypes import DType, s64
 from tilewright.ir.buffer import (
@@ -22,6 +24,8 @@ from tilewright.ir.stmt import ScalarParam
 from tilewright.ir.visit import reads_memory
 
 _DIGITS = re.compile("[0-9a-f]{64}")
+T = TypeVar("T")
+
 _SPACES = {space.value: space for space in Space}
 
 
@@ -38,11 +42,15 @@ class DeclarationParser(ExpressionParser):
         return name, self._type() if self.accept(":") else None
 
     def _type(self) -> DType:
-        word = self.expect("name", "of an element type")
-        if word.text not in TYPES:
-            choice = "write one of " + ", ".join(TYPES)
-            raise self.refusal(f"unknown element type {word.text}", word.start, cure=choice)
-        return TYPES[word.text]
+        return self.one_of("element type", TYPES, "of an element type")
+
+    def one_of(self, kind: str, words: Mapping[str, T], where: str) -> T:
+        """What the next word stands for, of these."""
+        word = self.expect("name", where)
+        if word.text not in words:
+            choice = "write one of " + ", ".join(words)
+            raise self.refusal(f"unknown {kind} {word.text}", word.start, cure=choice)
+        return words[word.text]
 
     def buffer(self) -> Buffer:
         name = self.expect("name", "for the buffer").text
@@ -58,11 +66,7 @@ class DeclarationParser(ExpressionParser):
         layout = self._layout(len(sizes)) if self.token.kind == "{" else row_major(sizes)
         space = Space.GLOBAL
         if self.token.kind == "name":
-            word = self.take()
-            if word.text not in _SPACES:
-                choice = "write one of " + ", ".join(_SPACES)
-                raise self.refusal(f"unknown memory space {word.text}", word.start, cure=choice)
-            space = _SPACES[word.text]
+            space = self.one_of("memory space", _SPACES, "of a memory space")
         return Buffer(name, dtype, tuple(sizes), layout, space)
 
     def _layout(self, rank: int) -> Layout:

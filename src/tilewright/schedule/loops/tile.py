@@ -6,12 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
+from tilewright.facts.affine import affine
 from tilewright.facts.scope import Facts
 from tilewright.ir.buffer import Buffer, Space
 from tilewright.ir.expr import Const, Expr, Var, const, minimum, var
-from tilewright.ir.stmt import Compute, Dim, Kernel, Stmt
+from tilewright.ir.stmt import Compute, Dim, Kernel, Stmt, View
 from tilewright.ir.visit import over_dims
 from tilewright.schedule.loops.partition import partition
+from tilewright.schedule.queries.access import readdress
 from tilewright.schedule.queries.place import (
     Place,
     dim_of,
@@ -236,6 +238,20 @@ def rename_dims(compute: Compute, taken: frozenset[str] | set[str]) -> Compute:
             dim.var.name, None, Dim(new, dim.extent, dim.ordered), const(0), new, 1
         )
     return on_tile(compute, splits)
+
+
+def on_tile_of(stmt: Stmt, old: Buffer, tile: Buffer, bases: Sequence[Expr | None]) -> Stmt:
+    """``stmt`` on the ``tile`` in the place of ``old``: the bases say of each dim where it begins;
+    None: of a dim of one element, anywhere."""
+
+    def view(access: View) -> View:
+        index = (
+            const(0) if base is None else (affine(at) - affine(base)).to_expr()
+            for at, base in zip(access.index, bases, strict=True)
+        )
+        return View(tile, tuple(index), access.mask)
+
+    return readdress(stmt, old, view)
 
 
 def tile_of(

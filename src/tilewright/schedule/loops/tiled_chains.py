@@ -5,15 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tilewright.facts.affine import affine
 from tilewright.ir.buffer import Buffer, Space
 from tilewright.ir.computes import view_exprs
 from tilewright.ir.expr import Expr, Var, all_of, const, var
 from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Allocate, Block, Compute, Dim, For, Kernel, Operand, Stmt, View
 from tilewright.ir.uses import buffers_in
-from tilewright.ir.visit import block, reads_memory, replace_buffer, variables
-from tilewright.schedule.loops.tile import Split, on_tile, rename_dims, split_dims, tile_of
+from tilewright.ir.visit import block, reads_memory, variables
+from tilewright.schedule.loops.tile import (
+    Split,
+    on_tile,
+    on_tile_of,
+    rename_dims,
+    split_dims,
+    tile_of,
+)
 from tilewright.schedule.queries.access import Access, buffers_written, run_along
 from tilewright.schedule.queries.place import (
     Place,
@@ -85,7 +91,7 @@ class TiledChain:
             tiled = _inside(compute, on_tile(compute, here), here, local)
             for buffer in local & {o.view.buffer for o in compute.operands}:
                 _note_tile(compute, tiled, buffer, _Tiled(here, place), tiles)
-            fused.append(_on_local(tiled, tiles))
+            fused.append(tiled)
         return self._assemble(stmt, position, group, loops, tiles, list(reversed(fused)))
 
     def _assemble(
@@ -101,9 +107,9 @@ class TiledChain:
         inside = block(*allocated, *fused)
         for old, sides in tiles.items():
             sizes, names = [s.size for s, _ in sides], [s.name for s, _ in sides]
-            inside = replace_buffer(
-                inside, old, tile_of(old, sizes, names, self.storage, self.space)
-            )
+            tile = tile_of(old, sizes, names, self.storage, self.space)
+            bases = [None if side is _UNIT else side.base for side, _ in sides]
+            inside = on_tile_of(inside, old, tile, bases)
         rest: list[Stmt] = []
         for i, part in enumerate(stmt.body):
             if i == position:
@@ -389,20 +395,3 @@ def _inside(
         mask = all_of([*masks, *tests])
         operands.append(replace(after, view=replace(after.view, mask=mask)))
     return replace(tiled, operands=tuple(operands))
-
-
-def _on_local(tiled: Compute, tiles: Mapping[Buffer, tuple[_Side, ...]]) -> Compute:
-    """``tiled`` with the views of tiles indexed from where these begin."""
-
-    def view(old: View) -> View:
-        sides = tiles.get(old.buffer)
-        if sides is None:
-            return old
-        index = [
-            const(0) if side is _UNIT else (affine(at) - affine(side.base)).to_expr()
-            for at, (side, _) in zip(old.index, sides, strict=True)
-        ]
-        return View(old.buffer, tuple(index), old.mask)
-
-    operands = tuple(Operand(o.var, view(o.view)) for o in tiled.operands)
-    return replace(tiled, operands=operands).with_result(view(tiled.out))

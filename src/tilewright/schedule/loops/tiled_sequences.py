@@ -3,18 +3,18 @@ tile."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from tilewright.ir.buffer import Buffer, Space
-from tilewright.ir.expr import as_expr
+from tilewright.ir.expr import Expr, as_expr, const
 from tilewright.ir.printer import to_text
-from tilewright.ir.stmt import Allocate, Block, Compute, Dim, For, If, Kernel, Stmt, View
+from tilewright.ir.stmt import Allocate, Block, Compute, Dim, For, If, Kernel, Stmt
 from tilewright.ir.uses import buffers_in
 from tilewright.ir.visit import block, rewrite_stmts, walk_stmts
-from tilewright.schedule.loops.tile import Split, in_order, on_tile, split_dim, tile_of
-from tilewright.schedule.queries.access import Access, accesses, readdress
+from tilewright.schedule.loops.tile import Split, in_order, on_tile, on_tile_of, split_dim, tile_of
+from tilewright.schedule.queries.access import Access, accesses
 from tilewright.schedule.queries.dependence import conflict, conflict_text
 from tilewright.schedule.queries.place import (
     Place,
@@ -85,7 +85,7 @@ class TiledSequence:
             if local is None:
                 continue
             gone.add(part)
-            changed = readdress(block(*inside), part.buffer, _moved(*local))
+            changed = on_tile_of(block(*inside), part.buffer, *local)
             inside = [Allocate(local[0]), *sequence(changed)]
         outside = [s for s in stmt.body[first:last] if isinstance(s, Allocate) and s not in gone]
         before = [s for s in stmt.body[:first] if s not in gone]
@@ -167,8 +167,8 @@ class TiledSequence:
         computes: Sequence[Compute],
         levels: Mapping[str, Split],
         place: Place,
-    ) -> tuple[Buffer, dict[int, Split]] | None:
-        """The tile of ``buffer``, and the splits that shorten its dims; None where others use it, a
+    ) -> tuple[Buffer, list[Expr]] | None:
+        """The tile of ``buffer``, and where it begins in each dim; None where others use it, a
         split dim does not index it, or it may have any size."""
         others = (s for s in stmt.body if not isinstance(s, Allocate) and not self._is_shared(s))
         if any(buffer in buffers_in(s) for s in others):
@@ -198,8 +198,8 @@ class TiledSequence:
         sizes = [size for size in shape if size is not None]
         if len(sizes) < len(shape):
             return None
-        splits = {position: levels[name] for position, name in enumerate(names) if name}
-        return tile_of(buffer, sizes, names, self.storage, self.space), splits
+        bases = [levels[name].base if name else const(0) for name in names]
+        return tile_of(buffer, sizes, names, self.storage, self.space), bases
 
     def _is_at(self, access: Access, position: int, root_dim: str) -> bool:
         """Whether the compute reaches the element by its dim for that of the root."""
@@ -227,16 +227,3 @@ def _check(nest: Stmt, place: Place) -> None:
         here, nest = here.inside(nest), nest.body
         if not any(isinstance(s, For) for s in walk_stmts(nest)):
             break
-
-
-def _moved(tile: Buffer, splits: Mapping[int, Split]) -> Callable[[View], View]:
-    """Views of the whole as those of the tile."""
-
-    def view(access: View) -> View:
-        index = [
-            at - splits[position].base if position in splits else at
-            for position, at in enumerate(access.index)
-        ]
-        return View(tile, tuple(index), access.mask)
-
-    return view
