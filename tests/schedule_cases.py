@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from tilewright import schedule
 from tilewright.interpret import run
 from tilewright.ir import Compute, Kernel, Stmt, parse_kernel, to_text, verify
 from tilewright.ir.visit import rewrite_stmts
 from tilewright.machines import nvidia
 from tilewright.schedule import Threads
+from tilewright.schedule.pipelines import specialize_warps as specializing
 from tilewright.schedule.staging.copiers import Copier
 from tilewright.schedule.staging.stage import stage
 from tilewright.schedule.staging.staging import Shape
@@ -205,4 +205,4 @@ def specialize_warps(
     kernel: Kernel, loop: str, stages: int, registers: tuple[int, int] | None = None
 ) -> Kernel:
     """`schedule.specialize_warps`, with the unit's copies."""
-    return schedule.specialize_warps(kernel, loop, stages, UNIT.load, registers)
+    return specializing.specialize_warps(kernel, loop, stages, UNIT.load, registers)
