@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 
 from tilewright.dtypes import DType
-from tilewright.errors import ScheduleError
 from tilewright.ir.stmt import Compute, Kernel
 from tilewright.layout.roles import MAIN, RESULT
 from tilewright.machines.instruction import Instruction
@@ -15,10 +14,11 @@ from tilewright.machines.machine import Machine
 from tilewright.recipes.choices import as_packed, own_dims, side_by_side
 from tilewright.recipes.config import ContractionConfig
 from tilewright.recipes.contraction_shape import shape_of
+from tilewright.recipes.parts.forms import Asked
 from tilewright.recipes.parts.product import neighbours
 from tilewright.recipes.recipe import is_contraction
 from tilewright.recipes.reshaping import fuse_neighbours, fused, split_dims, strided
-from tilewright.recipes.roles import extents, factor_type, find_compute, roles
+from tilewright.recipes.roles import factor_type, find_compute, roles
 from tilewright.recipes.transposed_tiles import run_across
 from tilewright.schedule.queries.runs import strides
 from tilewright.schedule.schedule import KernelSchedule
@@ -95,45 +95,41 @@ def instructions_for(main: Compute, machine: Machine) -> list[str]:
     return list(dict.fromkeys(reasons))
 
 
-def _check_instruction(
-    config: ContractionConfig, main: Compute, machine: Machine, instruction: Instruction
-) -> None:
+def _check_instruction(asked: Asked, instruction: Instruction) -> None:
     """Refuses an instruction of other types, and operands that do not lie as it takes them."""
-    where = f"config {config!r}"
-    legal = instructions_for(main, machine)
+    config, main = asked.config, asked.main
+    legal = instructions_for(main, asked.machine)
     first, second = (operand.view for operand in main.operands[:2])
     types = f"{first.buffer.dtype} and {second.buffer.dtype} added up in {main.out.buffer.dtype}"
     if instruction.name not in legal:
-        raise ScheduleError(
+        raise asked.refusal(
             f"instruction={instruction.name!r} multiplies other types",
-            where=where,
-            why=f"this kernel has products of {types}",
-            cure="choose one of " + ", ".join(map(repr, ["", *legal])),
+            f"this kernel has products of {types}",
+            "choose one of " + ", ".join(map(repr, ["", *legal])),
         )
     role = instruction.operands[0]
     if role.dtype is not first.buffer.dtype and not config.pack_a:
-        raise ScheduleError(
+        raise asked.refusal(
             f"instruction={instruction.name!r} takes {role.dtype}, and {first.buffer.name} has "
             f"{first.buffer.dtype}",
-            where=where,
-            cure="set pack_a=True, which copies and converts it, or choose another instruction",
+            None,
+            "set pack_a=True, which copies and converts it, or choose another instruction",
         )
     if not lies(main, instruction, config.lanes):
         fitting = [dim for dim in roles(main).kept if lies(main, instruction, dim)]
-        raise ScheduleError(
+        raise asked.refusal(
             f"lanes={config.lanes!r} is no dim for the lanes of {instruction.name!r}",
-            where=where,
-            why=f"{first.buffer.name} does not lie along it as the instruction takes it: the same "
+            f"{first.buffer.name} does not lie along it as the instruction takes it: the same "
             "element for all lanes, or neighbours",
-            cure="choose one of " + ", ".join(fitting) if fitting else "choose another instruction",
+            "choose one of " + ", ".join(fitting) if fitting else "choose another instruction",
         )
     if not config.pack_b and (
         depth_of(instruction) > 1 or not is_ready(main, instruction, config.lanes)
     ):
-        raise ScheduleError(
+        raise asked.refusal(
             f"pack_b=False: {second.buffer.name} does not lie as {instruction.name!r} takes it",
-            where=where,
-            cure="set pack_b=True",
+            None,
+            "set pack_b=True",
         )
 
 
@@ -159,30 +155,27 @@ def lies(main: Compute, instruction: Instruction, lanes: str) -> bool:
     return [first != 0, second != 0] in (along, along[::-1])
 
 
-def _check_slices(config: ContractionConfig, dims: Mapping[str, int]) -> None:
+def _check_slices(asked: Asked) -> None:
     """Refuses slices of slices, and more than there is to reduce."""
-    where = f"config {config!r}"
+    config, dims = asked.config, asked.sizes
     if len(config.slices) > 1:
-        raise ScheduleError(
+        raise asked.refusal(
             f"slices={dict(config.slices)} divides {len(config.slices)} dims",
-            where=where,
-            why="the sums of slices are added up once",
-            cure="divide the longest only",
+            "the sums of slices are added up once",
+            "divide the longest only",
         )
     if config.slices and config.transpose:
-        raise ScheduleError(
+        raise asked.refusal(
             "slices and transpose do not go together",
-            where=where,
-            why="the result is stored where slices are added up",
-            cure="leave one of them out",
+            "the result is stored where slices are added up",
+            "leave one of them out",
         )
     for name, parts in config.slices.items():
         if not 2 <= parts <= dims[name]:
-            raise ScheduleError(
+            raise asked.refusal(
                 f"slices={{{name!r}: {parts}}} is no division of the dim",
-                where=where,
-                why=f"{name} has {dims[name]} elements",
-                cure=f"choose 2 to {dims[name]}",
+                f"{name} has {dims[name]} elements",
+                f"choose 2 to {dims[name]}",
             )
 
 
@@ -192,8 +185,8 @@ def check(config: ContractionConfig, main: Compute, machine: Machine) -> None:
     Raises `ScheduleError`, and `UnsupportedError` for an instruction that the machine lacks.
     """
     instruction = machine.instruction(config.instruction) if config.instruction else None
-    dims = extents(main)
-    kept, reduced = set(roles(main).kept), set(roles(main).k)
+    asked = Asked(config, main, machine)
+    dims, kept, reduced = asked.sizes, asked.roles.kept, asked.roles.k
     for what, names, allowed in (
         ("lanes", (config.lanes,), kept),
         ("tile", tuple(config.tile), kept),
@@ -204,42 +197,34 @@ def check(config: ContractionConfig, main: Compute, machine: Machine) -> None:
         ("slices", tuple(config.slices), reduced),
         ("k", (config.k,) if config.k else (), reduced),
     ):
-        for name in names:
-            if name not in allowed:
-                raise ScheduleError(
-                    f"{what}={name!r} is no dim that this may name",
-                    where=f"config {config!r}",
-                    why=f"the op's dims are {dims}, of which {sorted(reduced)} are reduced",
-                    cure="choose one of " + ", ".join(sorted(allowed)),
-                )
+        asked.check_names(what, names, sorted(allowed))
     for what in ("tile", "step", "block"):
         chosen: Mapping[str, int] = getattr(config, what)
         for name, size in chosen.items():
             # A dot product's dim is padded to whole groups, which a step may take in.
             longest = dims[name] + (64 if name == config.k else 0)
             if not 1 <= size <= longest:
-                raise ScheduleError(
+                raise asked.refusal(
                     f"{what}={{{name!r}: {size}}} is not a part of the dim",
-                    where=f"config {config!r}",
-                    why=f"{name} has {dims[name]} elements",
-                    cure=f"choose 1 to {dims[name]}",
+                    f"{name} has {dims[name]} elements",
+                    f"choose 1 to {dims[name]}",
                 )
-    _check_slices(config, dims)
+    _check_slices(asked)
     for name, size in config.block.items():
         even = config.transpose and dims[name] % size == 0
         if size < dims[name] and size % config.tile.get(name, 1) and not even:
-            raise ScheduleError(
+            raise asked.refusal(
                 f"block={{{name!r}: {size}}} cuts tiles of {config.tile[name]}",
-                where=f"config {config!r}",
-                cure=f"choose a multiple of {config.tile[name]}",
+                None,
+                f"choose a multiple of {config.tile[name]}",
             )
     if instruction is not None:
-        _check_instruction(config, main, machine, instruction)
+        _check_instruction(asked, instruction)
     if (instruction is not None and "k" in instruction.sizes) != bool(config.k):
-        raise ScheduleError(
+        raise asked.refusal(
             f"the instruction {config.instruction!r} and k={config.k!r} do not go together",
-            where=f"config {config!r}",
-            cure="name the reduced dim for a dot product, and none for a multiply-add",
+            None,
+            "name the reduced dim for a dot product, and none for a multiply-add",
         )
 
 

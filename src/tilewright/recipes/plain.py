@@ -24,7 +24,7 @@ from math import prod
 from tilewright.ir.buffer import Space
 from tilewright.ir.computes import loading, mentioned
 from tilewright.ir.expr import Const, Var
-from tilewright.ir.stmt import Allocate, Block, Combiner, Compute, Dim, For, Kernel, LoopKind
+from tilewright.ir.stmt import Allocate, Combiner, Compute, Dim, For, Kernel, LoopKind
 from tilewright.ir.visit import walk_stmts
 from tilewright.machines.machine import Machine
 from tilewright.passes.spmd import joinable, places_items, predicted_width, stages
@@ -48,6 +48,7 @@ from tilewright.recipes.transposed_tiles import (
     vectorized,
 )
 from tilewright.recipes.wide_items import neighbours_of_an_item
+from tilewright.schedule.queries.place import sequence
 from tilewright.schedule.schedule import KernelSchedule
 
 # Loops that run in order, or are only a way to write code out.
@@ -144,9 +145,7 @@ def _handed_on_in_memory(s: KernelSchedule) -> None:
     """What computes hand on, in memory that all workers see: what one of them has for itself would
     keep all loops to that one, and may be more than its stack. Single elements are registers."""
     results = {view.buffer for compute in computes_in(s.kernel) for view in compute.outputs}
-    body = s.kernel.body
-    top = body.body if isinstance(body, Block) else (body,)
-    for held in [stmt.buffer for stmt in top if isinstance(stmt, Allocate)]:
+    for held in [stmt.buffer for stmt in sequence(s.kernel.body) if isinstance(stmt, Allocate)]:
         is_private = held.space is Space.PRIVATE and held in results
         if is_private and any(size != 1 for size in held.shape):
             s.lay_out(held.name, space=Space.GLOBAL)
@@ -294,7 +293,7 @@ class Elementwise(Recipe[ElementwiseConfig]):
 def _roots(kernel: Kernel) -> list[str]:
     """The computes that store results, where the block they stand in is the kernel's own."""
     results = {param.buffer for param in kernel.arrays if param.access != "in"}
-    top = kernel.body.body if isinstance(kernel.body, Block) else (kernel.body,)
+    top = sequence(kernel.body)
     return [s.name for s in top if isinstance(s, Compute) and s.out.buffer in results]
 
 

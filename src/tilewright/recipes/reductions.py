@@ -15,7 +15,7 @@ from tilewright.facts.scope import Facts
 from tilewright.ir.buffer import Buffer, Space
 from tilewright.ir.computes import addressing, complication, index_variables
 from tilewright.ir.expr import Const, Var, as_expr
-from tilewright.ir.stmt import Allocate, Block, Compute, Kernel
+from tilewright.ir.stmt import Allocate, Compute, Kernel
 from tilewright.layout.roles import MAIN, Role, roles
 from tilewright.machines.machine import Machine
 from tilewright.recipes.choice import Choice, around, sizes_around, vectors_around
@@ -57,7 +57,7 @@ from tilewright.recipes.start import Start
 from tilewright.recipes.transposed_tiles import transposed, transposition, vectorized
 from tilewright.schedule.queries.access import buffers_allocated
 from tilewright.schedule.queries.flow import with_operands
-from tilewright.schedule.queries.place import loops_around, views_of
+from tilewright.schedule.queries.place import loops_around, sequence, views_of
 from tilewright.schedule.schedule import KernelSchedule
 
 # Bytes that one iteration keeps to itself: they lie on the stack of a thread.
@@ -111,7 +111,7 @@ class Reductions(Recipe[ReductionConfig]):
             return False
         if start.structured and not whole_dims(kernel):
             return False
-        stmts = kernel.body.body if isinstance(kernel.body, Block) else (kernel.body,)
+        stmts = sequence(kernel.body)
         if not all(isinstance(stmt, Allocate | Compute) for stmt in stmts):
             return False
         computes = [stmt for stmt in stmts if isinstance(stmt, Compute)]

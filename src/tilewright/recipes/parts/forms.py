@@ -197,15 +197,15 @@ def _form(kind: Any) -> Form:
     return forms[0] if forms else _FORMS[kind]
 
 
-def refusal(config: object, what: str, why: str, cure: str) -> ScheduleError:
+def refusal(config: object, what: str, why: str | None, cure: str) -> ScheduleError:
     """What is said to a config that asks for ``what`` it cannot have."""
     return ScheduleError(what, where=f"config {config!r}", why=why, cure=cure)
 
 
 @dataclass(frozen=True)
 class Asked:
-    """A `WorkgroupConfig` (whose file imports this one), the contraction that it is for, whose dims
-    were combined, and the machine."""
+    """A config (whose file imports this one), the contraction that it is for, whose dims were
+    combined, and the machine."""
 
     config: Any
     main: Compute
@@ -226,7 +226,7 @@ class Asked:
         """The names of A and B."""
         return tuple(operand.var.name for operand in self.main.operands[:2])
 
-    def refusal(self, what: str, why: str, cure: str) -> ScheduleError:
+    def refusal(self, what: str, why: str | None, cure: str) -> ScheduleError:
         """What is said to this config."""
         return refusal(self.config, what, why, cure)
 

@@ -15,6 +15,7 @@ from tilewright.ir.uses import buffers_in
 from tilewright.ir.visit import block, nested, variables, walk_stmts, with_nested
 from tilewright.schedule.loops.kinds import set_kind
 from tilewright.schedule.queries.access import buffers_allocated
+from tilewright.schedule.queries.place import sequence
 from tilewright.schedule.records.asks import asks, positive
 from tilewright.schedule.records.transform import transform
 
@@ -61,7 +62,7 @@ def parallelize_parts(
     if worth:
         body = _Host(kernel, workforce, worth).visit(kernel.body, ())
         return kernel if body is kernel.body else replace(kernel, body=body)
-    top = kernel.body.body if isinstance(kernel.body, Block) else (kernel.body,)
+    top = sequence(kernel.body)
     # One at a time: loops of the parts beside it may have the same names.
     parts = [_part_on_workers(kernel, part, workforce) for part in top]
     if all(map(is_, parts, top)):
@@ -180,7 +181,7 @@ def _part_on_workers(kernel: Kernel, part: Stmt, workforce: _Workforce) -> Stmt:
         return _on_workers(replace(kernel, body=part), part, workforce).body
     branches: list[Stmt] = []
     for branch in nested(part):
-        inside = branch.body if isinstance(branch, Block) else (branch,)
+        inside = sequence(branch)
         if any(isinstance(stmt, Allocate | Let) for stmt in inside):
             branches.append(branch)
             continue
