@@ -63,8 +63,8 @@ def fill_once(kernel: Kernel, buffer: str) -> Kernel:
             if isinstance(part, Allocate) and part.buffer.name == buffer:
                 try:
                     filled = _Filled(part.buffer, stmt.body[n + 1 :], place, constant)
-                except ScheduleError as refusal:
-                    refusals.append(refusal)
+                except ScheduleError as error:
+                    refusals.append(error)
                     return None
                 name = claim(f"{buffer}_once", buffers)
                 give("buffer", "buffer", name)
@@ -74,15 +74,13 @@ def fill_once(kernel: Kernel, buffer: str) -> Kernel:
         return None
 
     body = rewrite_placed(kernel.body, Place(), change)
+    if refusals and not ahead:
+        raise refusals[0]
     if not ahead:
-        raise (
-            refusals[0]
-            if refusals
-            else refusal(
-                f"the kernel allocates no '{buffer}'",
-                kernel,
-                "name one of " + ", ".join(sorted(b.name for b in buffers_allocated(kernel.body))),
-            )
+        raise refusal(
+            f"the kernel allocates no '{buffer}'",
+            kernel,
+            "name one of " + ", ".join(sorted(b.name for b in buffers_allocated(kernel.body))),
         )
     return replace(kernel, body=block(*ahead, body))
 
