@@ -6,7 +6,7 @@ recursion is as deep as the nesting of loops, not as long as the program.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from operator import is_
 
@@ -441,12 +441,6 @@ def map_compute(compute: Compute, change: Callable[[View], View]) -> Compute:
     values = [value for result in compute.results for value in result.values]
     results = with_parts(compute.results, new[:count], values)
     return replace(compute, operands=operands, results=results, completion=completion)
-
-
-def over_dims(compute: Compute, dims: Iterable[Dim], values: Mapping[Var, Expr]) -> Compute:
-    """``compute`` over other ``dims``, of which ``values`` says what stands for the old ones."""
-    moved = _map_compute_exprs(replace(compute, dims=()), lambda expr: substitute(expr, values))
-    return replace(moved, dims=tuple(dims))
 
 
 def map_kernel(kernel: Kernel, change: Callable[[Stmt], Stmt]) -> Kernel:

@@ -14,14 +14,8 @@ from tilewright.ir.expr import Expr, Var, all_of, as_expr, conjuncts, const, var
 from tilewright.ir.opaque import buffers_touched
 from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Compute, Dim, Kernel, Opaque, Param, Stmt, View
-from tilewright.ir.visit import (
-    map_compute,
-    over_dims,
-    rewrite_stmts,
-    variables,
-    walk_stmts,
-)
-from tilewright.schedule.queries.access import readdress
+from tilewright.ir.visit import map_compute, rewrite_stmts, variables, walk_stmts
+from tilewright.schedule.queries.access import over_dims, readdress
 from tilewright.schedule.queries.digits import digits_of
 from tilewright.schedule.queries.merged_dims import with_one_dim
 from tilewright.schedule.queries.place import dim_of, unordered, views_of

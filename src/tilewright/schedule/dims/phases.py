@@ -10,8 +10,8 @@ from tilewright.ir.computes import index_variables
 from tilewright.ir.expr import Binary, Const, Expr, Var, all_of, binary, conjuncts, const
 from tilewright.ir.stmt import Compute, Dim, Kernel, Operand, View
 from tilewright.ir.uses import view_variables
-from tilewright.ir.visit import map_compute, over_dims
-from tilewright.schedule.queries.access import masked
+from tilewright.ir.visit import map_compute
+from tilewright.schedule.queries.access import masked, over_dims
 from tilewright.schedule.queries.identity import needed
 from tilewright.schedule.queries.place import rewrite_computes
 from tilewright.schedule.queries.refusal import refusal

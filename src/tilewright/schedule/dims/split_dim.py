@@ -11,15 +11,10 @@ from tilewright.ir.expr import Const, Expr, Var, const, var
 from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Allocate, Compute, Dim, Kernel, Operand, Stmt, View
 from tilewright.ir.uses import view_variables
-from tilewright.ir.visit import (
-    over_dims,
-    reads_memory,
-    variables,
-    walk_stmts,
-)
+from tilewright.ir.visit import reads_memory, variables, walk_stmts
 from tilewright.schedule.dims.pad import within
 from tilewright.schedule.dims.phases import with_phases
-from tilewright.schedule.queries.access import Access, accesses, masked, readdress
+from tilewright.schedule.queries.access import Access, accesses, masked, over_dims, readdress
 from tilewright.schedule.queries.identity import vanishes
 from tilewright.schedule.queries.place import Place, dim_of, plain, rewrite_placed
 from tilewright.schedule.queries.refusal import refusal

@@ -12,9 +12,10 @@ from tilewright.ir.functions import atomic_operator
 from tilewright.ir.opaque import opened
 from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Compute, Dim, For, If, Kernel, LoopKind, Opaque, Stmt, View
-from tilewright.ir.visit import block, over_dims, with_nested
+from tilewright.ir.visit import block, with_nested
 from tilewright.schedule.loops.points import lower_point
 from tilewright.schedule.loops.tile import tile_extents
+from tilewright.schedule.queries.access import over_dims
 from tilewright.schedule.queries.dependence import conflict
 from tilewright.schedule.queries.place import Place, fresh, rewrite_kernel, rewrite_placed
 from tilewright.schedule.queries.refusal import refusal

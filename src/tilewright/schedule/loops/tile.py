@@ -11,9 +11,8 @@ from tilewright.facts.scope import Facts
 from tilewright.ir.buffer import Buffer, Space
 from tilewright.ir.expr import Const, Expr, Var, const, minimum, var
 from tilewright.ir.stmt import Compute, Dim, Kernel, Stmt, View
-from tilewright.ir.visit import over_dims
 from tilewright.schedule.loops.partition import partition
-from tilewright.schedule.queries.access import readdress
+from tilewright.schedule.queries.access import over_dims, readdress
 from tilewright.schedule.queries.place import (
     Place,
     dim_of,

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 
 from tilewright.facts.affine import Affine, affine
 from tilewright.facts.scope import Facts
 from tilewright.ir.buffer import Buffer
-from tilewright.ir.expr import Expr, all_of, conjuncts, const, var
+from tilewright.ir.expr import Expr, Var, all_of, conjuncts, const, var
 from tilewright.ir.functions import atomic_operator
 from tilewright.ir.load import Load, load
 from tilewright.ir.opaque import buffers_touched
-from tilewright.ir.stmt import Allocate, Call, Combiner, Compute, Opaque, Stmt, Store, View
+from tilewright.ir.stmt import Allocate, Call, Combiner, Compute, Dim, Opaque, Stmt, Store, View
 from tilewright.ir.visit import (
     direct_exprs,
     loads_in,
@@ -22,6 +22,7 @@ from tilewright.ir.visit import (
     nested,
     rewrite_loads,
     rewrite_stmts,
+    substitute,
     variables,
 )
 from tilewright.schedule.queries.place import Place, walk_placed
@@ -112,6 +113,13 @@ def buffers_allocated(stmt: Stmt) -> set[Buffer]:
 def masked(view: View, *conditions: Expr) -> View:
     """``view`` where ``conditions`` hold besides its mask."""
     return replace(view, mask=all_of((*conjuncts(view.mask), *conditions)))
+
+
+def over_dims(compute: Compute, dims: Iterable[Dim], values: Mapping[Var, Expr]) -> Compute:
+    """``compute`` over other ``dims``, of which ``values`` says what stands for the old ones."""
+    moved = map_exprs(replace(compute, dims=()), lambda expr: substitute(expr, values))
+    assert isinstance(moved, Compute)
+    return replace(moved, dims=tuple(dims))
 
 
 def readdress(stmt: Stmt, old: Buffer, change: Callable[[View], View]) -> Stmt:

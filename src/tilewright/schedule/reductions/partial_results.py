@@ -12,7 +12,7 @@ from tilewright.ir.computes import addressing, mentioned
 from tilewright.ir.expr import Const, Expr, Var, all_of, as_expr, const, var
 from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Allocate, Combiner, Compute, Dim, If, Operand, Result, Stmt, View
-from tilewright.ir.visit import over_dims
+from tilewright.schedule.queries.access import over_dims
 from tilewright.schedule.queries.identity import ASSOCIATIVE, identities
 from tilewright.schedule.queries.place import claim, dim_of, fresh
 from tilewright.schedule.queries.refusal import refusal
