@@ -13,6 +13,8 @@ _ARITHMETIC = ("add", "sub", "mul", "udiv", "sdiv", "urem", "srem")
 _BITS = ("and", "or", "xor", "shl", "lshr", "ashr", "icmp", "trunc", "zext", "sext")
 _PARTS = ("select", "getelementptr", "extractelement", "insertelement", "bitcast")
 _PURE = frozenset((*_ARITHMETIC, *_BITS, *_PARTS))
+# Of those with a result, what may write memory, as calls may that are no intrinsics.
+_WRITING = frozenset(("atomicrmw", "cmpxchg"))
 # The module's metadata for branches that mostly go one way.
 _MOSTLY = "!1"
 
@@ -37,6 +39,8 @@ class Writer:
         self._names = 0
         self._labels = 0
         self._reusable: dict[str, str] = {}  # names of values in this block, by instruction
+        # Likewise of what was read and not written since, that used last at the end.
+        self._read: dict[str, str] = {}
 
     def name(self, hint: str = "v") -> str:
         """A fresh local name."""
@@ -55,19 +59,32 @@ class Writer:
             return name
         name = self.name(hint)
         self.lines.append(f"  {name} = {instruction}")
-        if self.dialect.reuses_values and instruction.partition(" ")[0] in _PURE:
+        word = instruction.partition(" ")[0]
+        if self.dialect.reuses_values and word in _PURE:
             self._reusable[instruction] = name
+        elif word in _WRITING or (word == "call" and "@llvm." not in instruction):
+            self._read = {}
+        return name
+
+    def read(self, instruction: str, most: int) -> str:
+        """As `assign`, for what reads memory: where nothing was written since, the value of the
+        same instruction before, if it is one of the ``most`` that were used last."""
+        name = self._read.pop(instruction, None) or self.assign(instruction)
+        self._read[instruction] = name
+        while len(self._read) > most:
+            del self._read[next(iter(self._read))]
         return name
 
     def emit(self, instruction: str) -> None:
         """Writes an instruction that has no result."""
         self.lines.append(f"  {instruction}")
+        self._read = {}
 
     def start(self, label: str) -> None:
         """Begins the basic block ``label``."""
         self.lines.append(f"{label}:")
         self.block = label
-        self._reusable = {}
+        self._reusable, self._read = {}, {}
 
     def jump(self, label: str) -> None:
         self.emit(f"br label %{label}")

@@ -69,9 +69,9 @@ def _product(memory: MemoryMap, plan: ComputePlan, instruction: Instruction) -> 
     bytes_k = f"i16 {depth * a.buffer.dtype.bytes}"
     groups = f"i16 {depth // group}"
     c_tile = _read(memory, out, dims["m"], shape)
-    a_tile = _load(memory, a, (rows, bytes_k), _row(memory, a, dims["m"], 1), masks[0])
-    b_tile = _load(memory, b, (groups, columns), _row(memory, b, dims["k"], group), masks[1])
-    _count(memory, out.buffer, shape, [(rows, bytes_k), (groups, columns)])
+    most = _count(memory, out.buffer, shape, [(rows, bytes_k), (groups, columns)])
+    a_tile = _load(memory, a, (rows, bytes_k), _row(memory, a, dims["m"], 1), masks[0], most)
+    b_tile = _load(memory, b, (groups, columns), _row(memory, b, dims["k"], group), masks[1], most)
     sizes = f"{rows}, {columns}, {bytes_k}"
     tiles = f"{_TILE} {c_tile}, {_TILE} {a_tile}, {_TILE} {b_tile}"
     types = f"i16, i16, i16, {_TILE}, {_TILE}, {_TILE}"
@@ -79,17 +79,20 @@ def _product(memory: MemoryMap, plan: ComputePlan, instruction: Instruction) -> 
     _write(memory, out, dims["m"], shape, result)
 
 
-def _count(memory: MemoryMap, sums: Buffer, shape: Shape, factors: Iterable[Shape]) -> None:
-    """Counts the tiles of a product whose ``sums`` have this ``shape``. A tile has one shape in a
-    whole function, so what lets LLVM run out of tiles is a buffer in memory instead."""
+def _count(memory: MemoryMap, sums: Buffer, shape: Shape, factors: Iterable[Shape]) -> int:
+    """Counts the tiles of a product whose ``sums`` have this ``shape``; gives how many tiles its
+    factors may have, with those of products before. A tile has one shape in a whole function, so
+    what lets LLVM run out of tiles is a buffer in memory instead."""
     passing = Counter(factors)
     if sums not in memory.registers:
         passing[shape] += 1
     memory.passing_tiles = passing = passing | Counter(memory.passing_tiles)
     held = {buffer: Counter(shapes.values()) for buffer, shapes in memory.tiles.items()}
     most = functools.reduce(operator.or_, held.values(), Counter[Shape]())
-    if held and (most + passing).total() > _TILES:
+    spare = _TILES - (most + passing).total()
+    if held and spare < 0:
         raise NotInRegisters(max(held, key=lambda buffer: held[buffer].total()))
+    return 2 + spare
 
 
 def _copy(memory: MemoryMap, plan: ComputePlan) -> None:
@@ -121,7 +124,7 @@ def _shape(memory: MemoryMap, out: Address, rows: Dim | None, columns: Dim | Non
 def _read(memory: MemoryMap, address: Address, rows: Dim | None, shape: Shape) -> str:
     """A tile of 32-bit elements, from a register or from memory."""
     if address.buffer not in memory.registers:
-        return _load(memory, address, shape, _row(memory, address, rows, 1), True)
+        return _load(memory, address, shape, _row(memory, address, rows, 1), True, 0)
     offset = _offset(memory, address)
     if memory.tiles.get(address.buffer, {}).get(offset) != shape:
         raise NotInRegisters(address.buffer)
@@ -253,8 +256,10 @@ def _load(
     shape: Shape,
     stride: int,
     mask: Value | bool,
+    most: int,
 ) -> str:
-    """A tile of rows ``stride`` bytes apart; zeros where ``mask`` does not hold."""
+    """A tile of rows ``stride`` bytes apart; zeros where ``mask`` does not hold. It is not loaded
+    anew if it is one of the ``most`` that were used last."""
     pointer = memory.pointer(address, {})
     step = f"i64 {stride}"
     if isinstance(mask, Value):
@@ -263,4 +268,5 @@ def _load(
         spread = memory.w.assign(f"select {mask.typed}, i64 {stride}, i64 0")
         step = f"i64 {spread}"
     arguments = f"{shape[0]}, {shape[1]}, {pointer.typed}, {step}"
-    return memory.w.call(_TILE, _LOAD, arguments, "i16, i16, ptr, i64")
+    memory.w.declare(_TILE, _LOAD, "i16, i16, ptr, i64")
+    return memory.w.read(f"call {_TILE} @{_LOAD}({arguments})", most)

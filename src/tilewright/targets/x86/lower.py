@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+
 from tilewright.dtypes import f16, f32, f64
 from tilewright.facts import Facts, starting_from
-from tilewright.ir.stmt import Kernel
+from tilewright.ir.stmt import Compute, Kernel
+from tilewright.ir.visit import walk_stmts
+from tilewright.machines.instruction import Instruction
 from tilewright.machines.machine import Machine
 from tilewright.targets.llvm.computes import Units
 from tilewright.targets.llvm.dialect import Dialect, FlushingRounding
@@ -22,10 +27,16 @@ _PERMUTE, _PERMUTE_WORDS = "llvm.x86.avx512.permvar.sf.512", "llvm.x86.avx512.pe
 def lower_phases(kernel: Kernel, machine: Machine) -> Module:
     """The module that runs ``kernel``, which is lowered: loops, stores and instructions. Raises
     `CompilationError`."""
-    dialect = dialect_for(machine)
     instructions = {i.name: i for i in machine.instructions}
+    dialect = replace(dialect_for(machine), reuses_values=_multiplies_tiles(kernel, instructions))
     with starting_from(Facts.of(kernel)):
         return write_phases(kernel, instructions, dialect, _UNITS)
+
+
+def _multiplies_tiles(kernel: Kernel, instructions: Mapping[str, Instruction]) -> bool:
+    """Whether there are products of tiles: which of them load the same tile, shows by addresses."""
+    names = {stmt.instruction for stmt in walk_stmts(kernel.body) if isinstance(stmt, Compute)}
+    return any("m" in instructions[name].sizes for name in names if name in instructions)
 
 
 def _least_masked(machine: Machine) -> int:
