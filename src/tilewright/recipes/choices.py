@@ -18,13 +18,14 @@ from tilewright.machines.instruction import Instruction
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import ContractionConfig
 from tilewright.recipes.contraction_shape import Shape, lanes_of, rows_of, shape_of
-from tilewright.recipes.model import Estimate, default_configs, unit_config, unit_estimate
+from tilewright.recipes.model import Estimate, default_configs
 from tilewright.recipes.prologues import has_prologue, packable
 from tilewright.recipes.recipe import Candidate
 from tilewright.recipes.reshaping import fuse_neighbours, split_dims, strided
 from tilewright.recipes.roles import are_known, find_compute
 from tilewright.recipes.slicing import in_slices
 from tilewright.recipes.transposed_tiles import results_transposed
+from tilewright.recipes.unit_model import unit_configs
 from tilewright.schedule.queries.place import Place
 from tilewright.schedule.queries.runs import run_start, strides
 from tilewright.schedule.schedule import KernelSchedule
@@ -49,7 +50,8 @@ def candidates(
     configs = partial(
         default_configs, shape, machine, lanes=lanes, vector=vector, fuse=fuse, split=split
     )
-    unit = _by_unit(main, machine, shape, lanes, fuse, split) if sized else None
+    by_unit = _by_unit(main, machine, shape, lanes, fuse, split) if sized else iter(())
+    unit = next(by_unit, None)
     choice = choose_instruction(main, machine, shape, lanes, vector)
     widens = choice is not None and not ready and _widens(kernel, choice, shape, lanes)
     if widens:
@@ -61,9 +63,9 @@ def candidates(
         pack_b = pack_b or packing_pays(shape, machine)
         chosen = configs(choice.instruction, k=choice.k, pack_a=choice.pack_a, pack_b=pack_b)
         for config, estimate in islice(chosen, _TILES):
-            if unit is not None and unit[1].seconds < estimate.seconds:
+            while unit is not None and unit[1].seconds < estimate.seconds:
                 yield Candidate(*unit)
-                unit = None
+                unit = next(by_unit, None)
             slices = list(in_slices(config, shape, estimate, machine)) if sized else []
             across = (
                 results_transposed(config, shape, main.out.buffer.dtype, machine) if sized else None
@@ -84,16 +86,16 @@ def _by_unit(
     lanes: str,
     fuse: tuple[tuple[str, str, str], ...],
     split: tuple[tuple[str, int], ...],
-) -> tuple[ContractionConfig, Estimate] | None:
-    """Products by a unit that multiplies tiles, and what they are estimated to take; None where the
-    machine has none that takes the operands."""
+) -> Iterator[tuple[ContractionConfig, Estimate]]:
+    """Products by a unit that multiplies tiles, and what they are estimated to take, the best
+    first; none where the machine has none that takes the operands."""
     rows = rows_of(shape, lanes)
     if rows is None:
-        return None
+        return
     for instruction in _products(main, machine):
         result = _tiles(instruction, main, shape, lanes)
         if isinstance(result, Choice):
-            config = unit_config(
+            configs = unit_configs(
                 shape,
                 machine,
                 instruction,
@@ -104,8 +106,8 @@ def _by_unit(
                 split=split,
                 pack_a=result.pack_a,
             )
-            return config, unit_estimate(shape, machine, config, instruction, rows)
-    return None
+            yield from islice(configs, _TILES)
+            return
 
 
 def _products(main: Compute, machine: Machine) -> Sequence[Instruction]:

@@ -49,6 +49,7 @@ from tilewright.recipes.roles import are_known, extents, find_compute, roles
 from tilewright.recipes.slicing import counter, sliced
 from tilewright.recipes.start import Start
 from tilewright.recipes.transposed_tiles import handed_over, planned, transposed, vectorized
+from tilewright.recipes.unit_model import height
 from tilewright.recipes.unit_tiles import sums_in_tiles
 from tilewright.schedule.queries.runs import strides
 from tilewright.schedule.records.transform import Handles
@@ -303,20 +304,22 @@ def _tensorized(
     if "m" not in instruction.sizes:
         s.tensorize(MAIN, instruction, dims)
         return
-    s.tensorize(MAIN, instruction, dims | {"m": _rows(config)})
-    sums_in_tiles(s, [_rows(config), config.lanes], machine)
+    rows = _rows(config)
+    tall = height(config.tile[rows[-1]], instruction.sizes["m"])
+    s.tensorize(MAIN, instruction, dims | {"m": rows[-1]}, lengths={"m": tall})
+    sums_in_tiles(s, [*rows, config.lanes], tall, machine)
 
 
-def _rows(config: ContractionConfig) -> str:
-    """The dim along the rows of a matrix instruction."""
+def _rows(config: ContractionConfig) -> list[str]:
+    """The dims along the rows of tiles, of which a matrix instruction takes the last."""
     rows = [dim for dim in config.tile if dim != config.lanes]
-    if len(rows) != 1:
+    if not rows or len(rows) > 2:
         raise ScheduleError(
             f"the tile {dict(config.tile)} has no one dim for the rows of a matrix instruction",
             where=f"config {config!r}",
             cure=f"name {config.lanes!r} and one other dim of the result",
         )
-    return rows[0]
+    return rows
 
 
 def _lowered(

@@ -23,16 +23,15 @@ from tilewright.recipes.config import ContractionConfig
 from tilewright.recipes.contraction_shape import rows_of, shape_of
 from tilewright.recipes.legal import depth_of, instructions_for, is_ready, lies
 from tilewright.recipes.model import (
-    TILES_PER_SIDE,
     Estimate,
     estimate,
     reduced_order,
     second_of,
     tile_of,
-    unit_estimate,
 )
 from tilewright.recipes.roles import find_compute
 from tilewright.recipes.start import Start
+from tilewright.recipes.unit_model import unit_estimate, unit_tiles
 
 # The tallest register tile, vectors of one, and rows of a second dim.
 _TALLEST, _WIDEST, _SECOND = 24, 4, (1, 2, 3, 4)
@@ -150,12 +149,7 @@ class _Space:
         if instruction is not None and "m" in instruction.sizes:
             if rows is None:
                 return []
-            sides = {rows: instruction.sizes["m"], lanes: instruction.sizes["n"]}
-            counts = range(1, 1 + TILES_PER_SIDE)
-            return [
-                {d: min(n * side, shape.sizes[d]) for n, (d, side) in zip(c, sides.items())}  # noqa: B905 - one for each
-                for c in product(counts, counts)
-            ]
+            return list(unit_tiles(shape, instruction, lanes, rows))
         vector = self.vector
         tiles: list[dict[str, int]] = []
         for vectors, (sizes, height) in product(range(1, 1 + _WIDEST), self._heights(lanes, rows)):

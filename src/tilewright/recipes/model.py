@@ -284,23 +284,30 @@ def _whole_lines(shape: Shape, machine: Machine) -> bool:
 
 
 def blocks(
-    shape: Shape, rows: str | None, tile: Tile, order: Sequence[str], machine: Machine
+    shape: Shape,
+    rows: str | None,
+    tall: int,
+    order: Sequence[str],
+    machine: Machine,
+    room: float = 0,
 ) -> dict[str, int]:
-    """The rows of C that are computed at a time, for all panels of B; none where all are.
+    """The rows of C that are computed at a time, for all panels of B, in tiles of ``tall`` rows;
+    none where all are.
 
-    With the loop over panels outside, a panel is read for all rows of A. Where A is larger than a
-    part of the last cache, it comes from memory for each panel; of a block that is no larger, once.
+    With the loop over panels outside, a panel is read for all rows of A. Where A is larger than
+    ``room`` (a part of the last cache), it comes from beyond for each panel; of a block that is no
+    larger, once.
     """
     kept = [d for d in (*shape.roles.m, *shape.roles.batch) if shape.sizes[d] > 1]
     taps = [d for d in shape.roles.k if d not in shape.channels]
-    room = machine.caches[-1] / _BLOCKS
+    room = room or machine.caches[-1] / _BLOCKS
     if rows is None or kept != [rows] or taps or order[-1] != rows or shape.bytes_a <= room:
         return {}
     length = shape.sizes[rows]
     # As many for each core; what is left over is split by columns.
     count = -(-math.ceil(shape.bytes_a / room) // machine.cores) * machine.cores
-    size = length // count // tile.rows * tile.rows
-    return {rows: size} if size >= 4 * tile.rows else {}
+    size = length // count // tall * tall
+    return {rows: size} if size >= 4 * tall else {}
 
 
 def reduction_steps(
@@ -382,69 +389,6 @@ def default_configs(
             split=tuple(split),
             pack_a=pack_a,
             pack_b=pack_b,
-            block=blocks(shape, rows, chosen, order, machine),
+            block=blocks(shape, rows, chosen.rows, order, machine),
         )
         yield config, estimate(shape, chosen, lanes, rows, vector, machine)
-
-
-# Tiles of sums along each side of what a unit computes at a time: two and two, with two of each
-# factor beside them, are all eight. Cycles of a product of tiles (Intel's optimization manual,
-# "Intel AMX": a TDP instruction every 16). Steps of the depth that are written out, at most.
-TILES_PER_SIDE, _UNIT_CYCLES, _UNIT_STEPS = 2, 16, 4
-
-
-def unrolled_steps(steps: int) -> int:
-    """How many of the ``steps`` of a unit's product along its depth are written out: a divisor."""
-    return next(n for n in range(_UNIT_STEPS, 0, -1) if steps % n == 0)
-
-
-def unit_config(
-    shape: Shape,
-    machine: Machine,
-    instruction: Instruction,
-    lanes: str,
-    rows: str,
-    *,
-    k: str,
-    fuse: Sequence[tuple[str, str, str]],
-    split: Sequence[tuple[str, int]],
-    pack_a: bool,
-) -> ContractionConfig:
-    """The config that multiplies by the ``instruction`` of a unit that multiplies tiles, with
-    ``rows`` as M, ``lanes`` as N."""
-    sides = {rows: instruction.sizes["m"], lanes: instruction.sizes["n"]}
-    tile = {dim: min(TILES_PER_SIDE * side, shape.sizes[dim]) for dim, side in sides.items()}
-    depth = instruction.sizes["k"]
-    steps = -(-shape.sizes[k] // depth)
-    return ContractionConfig(
-        instruction=instruction.name,
-        lanes=lanes,
-        tile=tile,
-        order=loop_order(shape, lanes, rows, tile, machine),
-        step={k: unrolled_steps(steps) * depth},
-        reduce_order=(*(dim for dim in reduced_order(shape) if dim != k), k),
-        k=k,
-        fuse=tuple(fuse),
-        split=tuple(split),
-        pack_a=pack_a,
-        pack_b=True,
-    )
-
-
-def unit_estimate(
-    shape: Shape,
-    machine: Machine,
-    config: ContractionConfig,
-    instruction: Instruction,
-    rows: str,
-) -> Estimate:
-    """What ``config``, of `unit_config`, is estimated to take."""
-    core, sizes = machine.core, instruction.sizes
-    sides = {rows: sizes["m"], config.lanes: sizes["n"], config.k: sizes["k"]}
-    products = math.prod(-(-size // sides.get(dim, 1)) for dim, size in shape.sizes.items())
-    copied = 2 * shape.bytes_a / core.near[0] if config.pack_a else 0.0
-    limits = {
-        "multiply-adds": products * _UNIT_CYCLES / (core.clock * machine.cores) + copied,
-        "memory": (shape.bytes_a + shape.bytes_b + shape.bytes_c) / core.memory,
-    }
-    return Estimate(limits, math.prod(-(-config.tile[d] // sides[d]) for d in (rows, config.lanes)))

@@ -16,29 +16,36 @@ from tilewright.ir.stmt import Compute
 from tilewright.layout.roles import INIT, MAIN
 from tilewright.machines.instruction import Instruction
 from tilewright.machines.machine import Machine
-from tilewright.recipes.model import TILES_PER_SIDE, unrolled_steps
 from tilewright.recipes.reducible import computes_in
 from tilewright.recipes.roles import extents, find_compute, roles
 from tilewright.recipes.transposed_tiles import handed_over
+from tilewright.recipes.unit_model import unrolled_steps
 from tilewright.schedule.queries.access import Access, accesses
 from tilewright.schedule.queries.place import Place, views_of
 from tilewright.schedule.queries.runs import strides
 from tilewright.schedule.schedule import KernelSchedule
 
+# Tiles of sums along each side of a product in a kernel: two and two, with two of each factor
+# beside them, are all eight.
+_TILES_PER_SIDE = 2
 
-def sums_in_tiles(s: KernelSchedule, order: Sequence[str], machine: Machine) -> None:
-    """The sums of a contraction, whose products a unit makes, in its tiles from their beginning to
-    the epilogue, which reads a copy in the ``order`` of these dims."""
+
+def sums_in_tiles(s: KernelSchedule, order: Sequence[str], rows: int, machine: Machine) -> None:
+    """The sums of a contraction, whose products a unit makes, in its tiles of so many ``rows`` from
+    their beginning to the epilogue, which reads a copy in the ``order`` of these dims."""
     sums = find_compute(s.kernel, MAIN).out.buffer
     if find_compute(s.kernel, INIT).body is not const(0, sums.dtype):
         return
     handed_over(s, order)
     computes = [compute for compute in computes_in(s.kernel) if compute.name == MAIN]
-    moved_by_tiles(s, {compute.out.buffer for compute in computes}, machine)
+    moved_by_tiles(s, {compute.out.buffer for compute in computes}, machine, rows)
 
 
-def moved_by_tiles(s: KernelSchedule, held: Collection[Buffer], machine: Machine) -> None:
-    """What fills the tiles ``held``, and what takes them from there, by instructions."""
+def moved_by_tiles(
+    s: KernelSchedule, held: Collection[Buffer], machine: Machine, rows: int
+) -> None:
+    """What fills the tiles ``held``, of so many ``rows``, and what takes them from there, by
+    instructions."""
     computes: dict[str, Compute] = {}
     for compute in computes_in(s.kernel):
         if compute.instruction is None:
@@ -56,8 +63,8 @@ def moved_by_tiles(s: KernelSchedule, held: Collection[Buffer], machine: Machine
         steps = strides(part, views[0])
         used = [dim.var.name for dim in part.dims]
         n = next(dim for dim in used if steps[dim] == 1)
-        (m,) = (dim for dim in used if dim != n)
-        s.tensorize(name, instruction, {"m": m, "n": n})
+        m = min((dim for dim in used if dim != n), key=lambda dim: steps[dim] or 0)
+        s.tensorize(name, instruction, {"m": m, "n": n}, lengths={"m": rows})
 
 
 def unit_product(main: Compute, machine: Machine) -> Instruction | None:
@@ -85,14 +92,14 @@ def by_unit(s: KernelSchedule, name: str, unit: Instruction, machine: Machine) -
     (m,), (n,), (k,) = roles(main).m, roles(main).n, roles(main).k
     dims, sizes = {"m": m, "n": n, "k": k}, extents(main)
     _with_rows(s, main, unit, dims)
-    sides = {m: TILES_PER_SIDE * unit.sizes["m"], n: TILES_PER_SIDE * unit.sizes["n"]}
+    sides = {m: _TILES_PER_SIDE * unit.sizes["m"], n: _TILES_PER_SIDE * unit.sizes["n"]}
     fit = all(sizes[dim] <= side for dim, side in sides.items())
     if not (fit and s.attempt(lambda: _in_tiles(s, main.out.buffer))):
         _tile_by_tile(s, name, sides)
     depth = unit.sizes["k"]
     s.tile(name, {k: unrolled_steps(sizes[k] // depth) * depth})
     s.tensorize(name, unit, dims)
-    moved_by_tiles(s, {find_compute(s.kernel, name).out.buffer}, machine)
+    moved_by_tiles(s, {find_compute(s.kernel, name).out.buffer}, machine, unit.sizes["m"])
 
 
 def _tile_by_tile(s: KernelSchedule, name: str, sides: dict[str, int]) -> None:

@@ -34,6 +34,7 @@ def tensorize(
     instruction: Instruction,
     dims: Mapping[str, str],
     order: Sequence[str] = (),
+    lengths: Mapping[str, int] | None = None,
 ) -> Kernel:
     """Carries a compute out by an instruction, whose dims are mapped to the compute's by ``dims``.
 
@@ -47,7 +48,8 @@ def tensorize(
 
     The other dims become loops, unrolled where their extent is constant, nested as in ``order``
     (names of the compute's dims, outermost first); without it, reduced dims are outside, then the
-    others, then those of the instruction.
+    others, then those of the instruction. Along its dims that are in ``lengths``, it takes fewer
+    elements at a time: of 28 rows and ``{"m": 14}``, two tiles that are alike.
 
     Tails: a dim that the output has may end in a shorter piece; the compute keeps its extent of
     ``min(...)``, and targets mask lanes or shorten tiles. The operands are put in the order of the
@@ -88,8 +90,8 @@ def tensorize(
         if not isinstance(stmt, Compute) or stmt not in whole:
             return None
         if stmt not in started:
-            return _tensorized(stmt, place, instruction, dims, order)
-        return _awaited(_tensorized(_started(stmt, place), place, instruction, dims, order))
+            return _tensorized(stmt, place, instruction, dims, order, lengths or {})
+        return _awaited(_tensorized(_started(stmt, place), place, instruction, dims, order, {}))
 
     body = rewrite_placed(kernel.body, Place(), change)
     return replace(kernel, body=_fenced(body, compute) if started else body)
@@ -148,12 +150,13 @@ def _tensorized(
     instruction: Instruction,
     dims: Mapping[str, str],
     order: Sequence[str],
+    lengths: Mapping[str, int],
 ) -> Stmt:
     bound = _match(compute, instruction)
     kept = index_variables(compute.out)
     for role_dim, name in dims.items():
         _check_reduction(compute, place, instruction, role_dim, name, kept)
-    unit_sizes = {name: instruction.sizes[d] for d, name in dims.items()}
+    unit_sizes = {name: lengths.get(d, instruction.sizes[d]) for d, name in dims.items()}
     sizes = {d.var.name: unit_sizes.get(d.var.name, 1) for d in compute.dims}
     splits = split_dims(compute, place, sizes, order or _default_order(compute, unit_sizes, kept))
     small = replace(on_tile(compute, splits), instruction=instruction.name)

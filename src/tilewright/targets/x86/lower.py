@@ -36,7 +36,7 @@ def lower_phases(kernel: Kernel, machine: Machine) -> Module:
 def _multiplies_tiles(kernel: Kernel, instructions: Mapping[str, Instruction]) -> bool:
     """Whether there are products of tiles: which of them load the same tile, shows by addresses."""
     names = {stmt.instruction for stmt in walk_stmts(kernel.body) if isinstance(stmt, Compute)}
-    return any("m" in instructions[name].sizes for name in names if name in instructions)
+    return any(name and "m" in instructions[name].sizes for name in names & {*instructions})
 
 
 def _least_masked(machine: Machine) -> int:
