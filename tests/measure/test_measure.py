@@ -19,9 +19,11 @@ from measurements import PEAKS
 from tilewright.dtypes import bf16, f32, f64, s8, u8
 from tilewright.measure import host as hosts
 from tilewright.measure.host import Host, Unwatched, Usage
+from tilewright.measure.loops import INSTRUCTIONS, compute_code
 from tilewright.measure.peaks import Roof, best_run, contradictions, measure_peaks
 from tilewright.measure.rounds import ATTEMPTS, MIN_ROUNDS, Call, Measured, fastest, measure
 from tilewright.measure.verdict import Conditions, Timing
+from tilewright.targets.x86.assemble import assembly
 
 
 class Invented(Host):
@@ -413,3 +415,11 @@ def test_peaks_that_contradict_each_other() -> None:
 
 def test_conditions_that_nobody_knows() -> None:
     assert Conditions(2, 1).others is None
+
+
+@pytest.mark.parametrize(("kind", "name"), [("bf16", "tdpbf16ps"), ("int8", "tdpbusd")])
+def test_the_peak_of_tiles_is_of_products_in_registers(kind: str, name: str) -> None:
+    instruction = INSTRUCTIONS[kind][0]
+    text = assembly(compute_code(instruction), "sapphirerapids", "+amx-tile,+amx-bf16,+amx-int8")
+    assert text.count(f"{name}\t") == 12 and "tileload" not in text
+    assert instruction.multiply_adds == {"bf16": 8192, "int8": 16384}[kind]

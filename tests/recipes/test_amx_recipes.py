@@ -124,6 +124,43 @@ def test_tiles_are_the_default_where_they_take_less_time(name: str) -> None:
     assert f"<{instruction}>" in to_text(schedule.kernel)
 
 
+def config_of(op: Op) -> ContractionConfig:
+    config, _ = choose.choose(Start.of(op.resolved()), AMX.machine)
+    assert isinstance(config, ContractionConfig) and config.instruction == "tdpbf16ps"
+    return config
+
+
+@pytest.mark.parametrize(
+    "op",
+    [
+        tw.convolution("mb1ic64ih56oc64kh3ph1", dtype="bf16", src="nhwc", dst="nhwc"),
+        tw.convolution("mb1ic64ih7oc64kh3ph1", dtype="bf16", src="nhwc", dst="nhwc"),
+        tw.convolution("mb1ic64ih7oc64kh1", dtype="bf16", src="nhwc", dst="nhwc"),
+    ],
+    ids=["56 rows", "7 rows", "49 rows"],
+)
+def test_tiles_of_few_shapes_are_not_spilled(op: Op) -> None:
+    schedule = choose.schedule(Start.of(op.resolved()), AMX.machine, config_of(op))
+    check_schedule(schedule)
+    text = AMX.assembly(AMX.lower(schedule.kernel))
+    stored, zeros = (len(re.findall(rf"^\t{w}\b", text, re.M)) for w in ("tilestored", "tilezero"))
+    assert stored == zeros > 0
+
+
+def test_rows_of_images_are_tiles_of_two_dims() -> None:
+    """What is packed of the weights is read once for all of them."""
+    op = tw.convolution("mb1ic64ih7oc64kh3ph1", dtype="bf16", src="nhwc", dst="nhwc")
+    tile = config_of(op).tile
+    assert tile["oh"] > 1 and tile["ow"] == 7
+
+
+def test_a_block_of_a_stays_in_the_second_cache() -> None:
+    config = config_of(tw.matmul("2048x1024:1024x2048", dtype="bf16"))
+    room = AMX.machine.caches[1]
+    assert 0 < config.block["m"] * 1024 * 2 <= room / 2
+    assert not config_of(tw.matmul("128x256:256x256", dtype="bf16")).block
+
+
 def test_one_row_is_no_tile() -> None:
     """A tile of one row takes as long as one of 16."""
     config, _ = choose.choose(

@@ -63,6 +63,23 @@ def test_tensorize_keeps_short_pieces() -> None:
     assert "compute mul<fma_f32x16>(n in min(21 - n_o * 16, 16)):" in to_text(kernel)
 
 
+def test_tensorize_with_fewer_elements_at_a_time() -> None:
+    naive = parse_kernel(
+        """
+        kernel f(in a: bf16[28, 32], in b: bf16[16, 16, 2], inout c: f32[28, 16]):
+          compute mul(m in 28, n in 16, k in 32):
+            x = a[m, k]
+            y = b[k // 2, n, k % 2]
+            c[m, n] add= f32(x) * f32(y)
+        """
+    )
+    dims = {"m": "m", "n": "n", "k": "k"}
+    kernel = tensorize(naive, "mul", AMX.instruction("tdpbf16ps"), dims, lengths={"m": 14})
+    equal(naive, kernel)
+    assert "compute mul<tdpbf16ps>(m in 14, n in 16, k in 32):" in to_text(kernel)
+    assert "c[m + m_o * 14, n] add=" in to_text(kernel)
+
+
 def _packed_convolution(blocks: list[tuple[str, int]], ic: int, depth: int) -> tuple[Kernel, ...]:
     naive = convolution(ic=ic, oc=19, dtype="bf16")
     layout = [("oc", None), "kh", "kw", ("ic", None), *blocks]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilewright.targets.x86.assemble import assemble, host_cpu, host_features
+from tilewright.targets.x86.device import host as host_machine
 from tilewright.targets.x86.driver import Program
 
 # Independent sums: enough for 6 cycles of latency at two instructions per cycle.
@@ -27,10 +28,19 @@ class MultiplyAdd:
     def is_fma(self) -> bool:
         return self.intrinsic.startswith("llvm.fma")
 
+    @property
+    def of_tiles(self) -> bool:
+        return not self.out
+
 
 def _fma(feature: str, lanes: int, name: str, type: str) -> MultiplyAdd:
     vector = f"<{lanes} x {type}>"
     return MultiplyAdd(feature, f"llvm.fma.v{lanes}{name}", vector, vector, vector, lanes)
+
+
+def _tiles(feature: str, intrinsic: str, bytes: int) -> MultiplyAdd:
+    """AMX: whole tiles of factors of so many ``bytes``, by the numbers of their registers."""
+    return MultiplyAdd(feature, f"llvm.x86.{intrinsic}", "", "", "", 16 * 16 * 64 // bytes)
 
 
 # By kind, widest first.
@@ -38,6 +48,7 @@ INSTRUCTIONS = {
     "f32": (_fma("avx512f", 16, "f32", "float"), _fma("fma", 8, "f32", "float")),
     "f64": (_fma("avx512f", 8, "f64", "double"), _fma("fma", 4, "f64", "double")),
     "bf16": (
+        _tiles("amx-bf16", "tdpbf16ps", 2),
         MultiplyAdd(
             "avx512bf16",
             "llvm.x86.avx512bf16.dpbf16ps.512",
@@ -48,6 +59,7 @@ INSTRUCTIONS = {
         ),
     ),
     "int8": (
+        _tiles("amx-int8", "tdpbusd", 1),
         MultiplyAdd(
             "avx512vnni",
             "llvm.x86.avx512.vpdpbusd.512",
@@ -64,13 +76,14 @@ INSTRUCTIONS = {
 
 
 def instruction_for(kind: str) -> MultiplyAdd | None:
-    """The widest one of this kind (``"f32"``) that this processor has."""
-    features = set(host_features().split(","))
+    """The widest one of this kind (``"f32"``) that this processor has, and the process may use."""
+    features, usable = set(host_features().split(",")), host_machine().features
     return next(
         (
             instruction
             for instruction in INSTRUCTIONS[kind]
             if f"+{instruction.feature}" in features
+            and (not instruction.of_tiles or instruction.feature in usable)
         ),
         None,
     )
@@ -92,8 +105,37 @@ entry:
 """
 
 
+# Palette 1: eight tiles of 16 rows of 64 bytes (Intel's manual, volume 1, "Tile configuration"):
+# from byte 16 on, 64 in 16 bits for each, from byte 48 on, 16 in 8 bits.
+_WHOLE_TILES = f"""
+@tiles = internal constant [16 x i32] [
+  i32 1, i32 0, i32 0, i32 0, {", ".join(["i32 4194368"] * 4)}, {", ".join(["i32 0"] * 4)},
+  i32 269488144, i32 269488144, i32 0, i32 0], align 64
+declare void @llvm.x86.ldtilecfg(ptr)
+declare void @llvm.x86.tilerelease()
+declare void @llvm.x86.tilezero(i8 immarg)
+"""
+
+
+def _tiles_code(instruction: MultiplyAdd) -> str:
+    """A loop of products of tiles: six hold sums, two the factors of all."""
+    name = instruction.intrinsic
+    products = [f"  call void @{name}(i8 {i % 6}, i8 6, i8 7)" for i in range(CHAINS)]
+    return "\n".join(
+        [f"declare void @{name}(i8 immarg, i8 immarg, i8 immarg)", _WHOLE_TILES, _HEAD]
+        + ["  call void @llvm.x86.ldtilecfg(ptr @tiles)"]
+        + [f"  call void @llvm.x86.tilezero(i8 {i})" for i in range(8)]
+        + ["  br label %loop", "loop:", "  %i = phi i64 [ 0, %entry ], [ %next, %loop ]"]
+        + [*products, "  %next = add i64 %i, 1", "  %more = icmp slt i64 %next, %count"]
+        + ["  br i1 %more, label %loop, label %done", "done:"]
+        + ["  call void @llvm.x86.tilerelease()", "  ret void", "}"]
+    )
+
+
 def compute_code(instruction: MultiplyAdd) -> str:
     """A loop of independent multiply-adds in registers."""
+    if instruction.of_tiles:
+        return _tiles_code(instruction)
     out, a, b, name = instruction.out, instruction.a, instruction.b, instruction.intrinsic
     types = (a, b, out) if instruction.is_fma else (out, a, b)
     order = "{a} %a, {b} %b, {out} %s{i}" if instruction.is_fma else "{out} %s{i}, {a} %a, {b} %b"

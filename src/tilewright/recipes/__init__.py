@@ -9,8 +9,8 @@ schedules); `legal` (what may be chosen).
 
 Convolution and matmul on a CPU: `reshaping` (dims fused and split), `choices` (configs in the order
 in which they are tried), `contraction_shape` (what the model sees), `model` (what makes the first
-choice), `slicing` (long reductions in parts), `unit_tiles` (of a matrix unit), `contraction` (the
-schedule).
+choice), `unit_model` (that of tiles of a matrix unit), `slicing` (long reductions in parts),
+`unit_tiles` (of a matrix unit), `contraction` (the schedule).
 In workgroups: `workgroup_model` (the first choice), `matrix_model` (tiles of subgroups),
 `workgroup_candidates` (what is chosen from), `workgroup_cost` (what each is predicted to take),
 `warpgroups` (matrices in shared memory, and registers of work-items), `mapping` (tiles and slices

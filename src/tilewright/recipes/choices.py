@@ -63,7 +63,7 @@ def candidates(
         pack_b = pack_b or packing_pays(shape, machine)
         chosen = configs(choice.instruction, k=choice.k, pack_a=choice.pack_a, pack_b=pack_b)
         for config, estimate in islice(chosen, _TILES):
-            while unit is not None and unit[1].seconds < estimate.seconds:
+            while unit is not None and unit[1].before(estimate):
                 yield Candidate(*unit)
                 unit = next(by_unit, None)
             slices = list(in_slices(config, shape, estimate, machine)) if sized else []

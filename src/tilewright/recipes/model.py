@@ -158,6 +158,11 @@ class Estimate:
         """That of what takes the longest: the others go on meanwhile."""
         return max(self.limits.values())
 
+    def before(self, other: Estimate) -> bool:
+        """Whether it takes less time; where both wait for memory, whether the rest takes less."""
+        times = [(e.seconds, sum(e.limits.values())) for e in (self, other)]
+        return times[0] < times[1]
+
     @property
     def limit(self) -> str:
         """What takes the longest."""

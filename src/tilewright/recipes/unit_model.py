@@ -91,13 +91,17 @@ def unit_configs(
     steps = -(-shape.sizes[k] // depth)
     ranked: list[tuple[tuple[float, ...], ContractionConfig, Estimate]] = []
     for tile in unit_tiles(shape, instruction, lanes, rows):
-        order = loop_order(shape, lanes, rows, tile, machine)
-        room = machine.caches[1] / 2
+        order, room = loop_order(shape, lanes, rows, tile, machine), machine.caches[1] / 2
+        # Of large factors, a block of A stays in the second cache for all panels of B.
+        panels = (*(dim for dim in order if dim not in (lanes, rows)), lanes, rows)
+        block = blocks(shape, rows, tile.get(rows, 1), panels, machine, room)
+        if shape.bytes_b <= room:
+            block = {}
         config = ContractionConfig(
             instruction=instruction.name,
             lanes=lanes,
             tile=tile,
-            order=order,
+            order=panels if block else order,
             step={k: unrolled_steps(steps) * depth},
             reduce_order=(*(dim for dim in reduced_order(shape) if dim != k), k),
             k=k,
@@ -105,7 +109,7 @@ def unit_configs(
             split=tuple(split),
             pack_a=pack_a,
             pack_b=True,
-            block=blocks(shape, rows, tile.get(rows, 1), order, machine, room),
+            block=block,
         )
         estimate = unit_estimate(shape, machine, config, instruction, rows)
         # Within a few percent, the one with the least code: tails are written out.
