@@ -92,7 +92,8 @@ class OpenDims:
 
     def _with(self, size: Var, change: Callable[[ScalarParam], ScalarParam]) -> OpenDims | None:
         params = tuple(change(p) if p.var is size else p for p in self.params)
-        return None if params == self.params else replace(self, params=params)
+        promises = ([(p.low, p.high, p.divisor) for p in all_] for all_ in (params, self.params))
+        return None if next(promises) == next(promises) else replace(self, params=params)
 
 
 class Asserted(Exception):  # noqa: N818 - a signal to read anew, not an error
