@@ -171,7 +171,7 @@ def test_chains_of_products_are_one_kernel_by_predicted_time(
     deciding = Deciding(find_target("x86:avx2").machine)
     if faster:
         times = itertools.cycle((1.0, 2.0) if faster == "one kernel" else (2.0, 1.0))
-        monkeypatch.setattr(predicting, "_seconds_of", lambda *_: next(times))
+        monkeypatch.setattr(predicting._Way, "seconds", lambda *_: next(times))
     cut = cut_graph(kernel, chains_by(deciding))
     (decision,) = deciding.decisions
     assert decision.what == "s_clear to y" and decision.how == (faster or decision.how)
@@ -203,7 +203,7 @@ def test_chains_of_the_same_sums_go_by_the_first(monkeypatch: pytest.MonkeyPatch
         asked.append(given)
         return 1.0 + len(asked) % 2
 
-    monkeypatch.setattr(predicting, "_seconds_of", seconds)
+    monkeypatch.setattr(predicting._Way, "seconds", seconds)
     deciding = Deciding(find_target("x86:avx2").machine)
     cut_graph(parse_kernel(text), chains_by(deciding))
     assert [(decision.what, decision.how) for decision in deciding.decisions] == [

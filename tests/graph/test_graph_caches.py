@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import struct
 import sys
@@ -17,7 +18,9 @@ import pytest
 import tilewright as tw
 from graph_texts import CONTROL, transformer
 from needs import needs_x86
+from tilewright.engine import choosing
 from tilewright.engine import compile as engine_compile
+from tilewright.engine.choosing import predicted_seconds
 from tilewright.engine.disk_cache import open_disk_cache
 from tilewright.graph import reporting, stored, workers
 from tilewright.graph.compiling import Divided, compile_divided, compile_graph
@@ -30,6 +33,7 @@ from tilewright.ir.constants import digest_of
 from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Kernel
 from tilewright.runtime.steps import launches
+from tilewright.targets.registry import find_target
 
 
 @pytest.fixture
@@ -226,10 +230,10 @@ def test_processes_compile_side_by_side(fresh: None, monkeypatch: pytest.MonkeyP
         told.append(1)
         one.set()
 
-    tasks = workers.Tasks(list(zip(cut.kernels, packable(cut, ()), strict=True)))
-    with workers.Helpers() as helpers, helpers.at(tasks, len(cut.kernels), "x86", 2, done):
+    tasks = list(zip(cut.kernels, packable(cut, ()), strict=True))
+    with workers.Helpers() as helpers, helpers.at(tasks, "x86", 2, done) as left:
         assert one.wait(60)
-        mine = [place for place, _ in tasks.rest()]
+        mine = [place for place, _ in left.rest()]
     assert len(mine) + len(told) == len(cut.kernels)
     assert open_disk_cache().stats().entries == len(told)
     progress: list[tuple[int, int]] = []
@@ -239,17 +243,71 @@ def test_processes_compile_side_by_side(fresh: None, monkeypatch: pytest.MonkeyP
     assert progress[-1] == (len(groups), len(groups))
 
 
+def test_tasks_that_somebody_has_begun_are_left_to_them() -> None:
+    tasks = [(kernel, ()) for kernel in [several()] * 5]
+    left = workers.Tasks(tasks, {1: "other", 3: "this"})
+    assert next(left.rest("this"))[0] == 3
+    assert next(left.rest("other", last_first=True))[0] == 1
+    left = workers.Tasks(tasks, {1: "other", 3: "this"})
+    assert [number for number, _ in left.rest("other", last_first=True)] == [1, 4, 2, 0, 3]
+    assert not list(left.rest())
+
+
+@needs_x86
+def test_processes_predict_side_by_side(fresh: None) -> None:
+    """What another process has predicted is asked for no more, and compiled by that process."""
+    machine = find_target("x86").machine
+    cut = cut_graph(several())
+    tasks = list(zip(cut.kernels, packable(cut, ()), strict=True))
+    with workers.Helpers() as helpers:
+        helpers.predict(tasks, machine, "x86")  # none has begun
+        assert open_disk_cache().stats().entries == 0
+        helpers._start(1)
+        assert helpers._spare[0]._working.wait(60)
+        helpers.predict(tasks, machine, "x86")
+        entries = open_disk_cache().stats().entries
+        assert entries == len({to_text(kernel) for kernel in cut.kernels}) > 1
+        there = list(helpers._scheduled)
+        choosing._seconds.clear()
+        assert all(predicted_seconds(kernel, machine, names) for kernel, names in tasks)
+        assert open_disk_cache().stats().entries == entries
+        with helpers.at(tasks, "x86", 2, lambda: None) as left:
+            assert len(left._begun) == len(there)
+
+
+@needs_x86
+def test_a_process_that_ends_leaves_the_rest_to_others(fresh: None) -> None:
+    machine = find_target("x86").machine
+    cut = cut_graph(several())
+    tasks = list(zip(cut.kernels, packable(cut, ()), strict=True))
+    with workers.Helpers() as helpers:
+        helpers._start(1)
+        assert helpers._spare[0]._working.wait(60)
+        process = helpers._spare[0]._process
+        assert process is not None
+        process.kill()
+        helpers.predict(tasks, machine, "x86")
+        progress: list[tuple[int, int]] = []
+        groups = compile_groups(cut, "x86", 2, (), lambda *now: progress.append(now), helpers)
+    assert len(groups) == len(cut.kernels) and progress[-1][0] >= len(groups) - 1
+
+
 def test_a_bar_appears_before_any_kernel_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reporting, "_PATIENCE", 0.0)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    with reporting.Bar() as bar:
+    frozen = gc.get_freeze_count()
+    with reporting.long_compilation("reading the graph") as bar:
         assert bar._timer is not None
         bar._timer.join()
-        assert bar._bar.tasks[0].description == "cutting the graph"
+        assert bar._bar.tasks[0].description == "reading the graph"
+        assert gc.get_freeze_count() > 0
+        with reporting.long_compilation() as inner:
+            assert inner is bar and bar._bar.tasks[0].description == "cutting the graph"
+        assert bar._bar is not None
         bar(1, 3)
         assert (bar._bar.tasks[0].completed, bar._bar.tasks[0].total) == (1, 3)
-    assert bar._bar is None
+    assert bar._bar is None and gc.get_freeze_count() == frozen
     monkeypatch.setattr(sys.stderr, "isatty", lambda: False, raising=False)
-    with reporting.Bar() as quiet:
+    with reporting.long_compilation() as quiet:
         quiet(1, 3)
         assert quiet._timer is None and quiet._bar is None

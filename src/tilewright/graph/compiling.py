@@ -15,11 +15,10 @@ from tilewright.graph.open_program import OpenGraphProgram
 from tilewright.graph.parts import Progress, compile_groups
 from tilewright.graph.preparing import prepare
 from tilewright.graph.program import GraphProgram
-from tilewright.graph.reporting import Bar
+from tilewright.graph.reporting import long_compilation
 from tilewright.graph.stored import kept_cut, kept_prepared
 from tilewright.graph.workers import Helpers
 from tilewright.ir.stmt import Kernel
-from tilewright.schedule.queries.place import sequence
 from tilewright.targets.registry import find_target
 
 
@@ -55,8 +54,8 @@ def compile_graph(
     if kernel.scalars:
         whole = Graph(kernel, scalars=kernel.scalars)
         return OpenGraphProgram(whole, where, threads, compile_graph)
-    with Bar() as bar, Helpers() as helpers:
-        cut = kept_cut(request, where, lambda: helpers.begin(_length(kernel)))
+    with long_compilation() as bar, Helpers() as helpers:
+        cut = kept_cut(request, where, helpers)
         return _program(cut, request, name, threads, progress or bar, helpers, start)
 
 
@@ -84,8 +83,8 @@ def compile_divided(
         rest = compile_graph(prepared.kernel, target, threads, tuple(prepared.constant))
         first = None if prepared.before is None else compile_graph(prepared.before, target, threads)
         return Divided(rest, prepared.constant, first)
-    with Bar() as bar, Helpers() as helpers:
-        kept = kept_prepared(kernel, constant, where, lambda: helpers.begin(_length(kernel)))
+    with long_compilation() as bar, Helpers() as helpers:
+        kept = kept_prepared(kernel, constant, where, helpers)
         request = request_of(kept.cut.graph, tuple(kept.constant))
         program = _program(kept.cut, request, target, threads, bar, helpers, start)
         if kept.before is None:
@@ -93,11 +92,6 @@ def compile_divided(
         other = request_of(kept.before.graph)
         before = _program(kept.before, other, target, threads, bar, helpers, start)
         return Divided(program, kept.constant, before)
-
-
-def _length(kernel: Kernel) -> int:
-    """How many statements there are at the top."""
-    return len(sequence(kernel.body))
 
 
 def _program(

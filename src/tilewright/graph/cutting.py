@@ -79,8 +79,21 @@ class Group:
 _Step = HostStep[Group, Buffer]
 
 
-# Whether statements with products that are chained are one group; others touch the buffers, too.
-Wanted = Callable[[Sequence[Stmt], Collection[Buffer]], bool]
+@dataclass(frozen=True, eq=False)
+class Products:
+    """Statements with products that are chained; others touch the ``handed`` buffers, too."""
+
+    stmts: Sequence[Stmt]
+    handed: Collection[Buffer]
+
+    @property
+    def computes(self) -> list[Compute]:
+        """Those among the statements."""
+        return [stmt for stmt in self.stmts if isinstance(stmt, Compute)]
+
+
+# Which of several are one group.
+Wanted = Callable[[Sequence[Products]], Sequence[bool]]
 
 
 def cut_graph(graph: Kernel, wanted: Wanted | None = None) -> Cut:
@@ -183,10 +196,15 @@ class _Cutting:
             b for b in _touched_by(items) if self.homes.get(b) == home and touching[b] == 1
         )
 
-        def wanted(members: tuple[int, ...]) -> bool:
+        def wanted(chains: Sequence[tuple[int, ...]]) -> Sequence[bool]:
             if self.wanted is None:
-                return True
-            return self.wanted([items[n].stmt for n in members], _handed(members, items, local))
+                return [True] * len(chains)
+            return self.wanted(
+                [
+                    Products([items[n].stmt for n in members], _handed(members, items, local))
+                    for members in chains
+                ]
+            )
 
         # Products that are chained are scheduled for numbers only.
         products = not self.scalars

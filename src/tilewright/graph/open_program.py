@@ -23,7 +23,7 @@ from tilewright.graph.launches import Launch
 from tilewright.graph.parts import compile_groups
 from tilewright.graph.passes.pipeline import optimized
 from tilewright.graph.program import GraphProgram, Packed
-from tilewright.graph.reporting import Bar
+from tilewright.graph.reporting import long_compilation
 from tilewright.graph.workers import Helpers
 from tilewright.ir.arguments import Scalar, scalar_argument
 from tilewright.ir.buffer import Buffer, buffer
@@ -58,7 +58,7 @@ class OpenProgram:
         self._cut: Cut | None = None
         self._packed: Packed = {}
         if self._target.schedules:
-            with Bar() as bar, Helpers() as helpers:
+            with long_compilation() as bar, Helpers() as helpers:
                 self._cut = cut_graph(optimized(kernel))
                 self._groups = compile_groups(self._cut, target, self._threads, (), bar, helpers)
         self.compile_seconds = time.perf_counter() - start

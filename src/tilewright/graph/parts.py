@@ -12,7 +12,7 @@ from tilewright.engine.compile import kept_kernel
 from tilewright.errors import TilewrightError
 from tilewright.graph.cutting import Cut
 from tilewright.graph.launches import Launch
-from tilewright.graph.workers import Helpers, Tasks
+from tilewright.graph.workers import Helpers
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.stmt import Kernel
 from tilewright.runtime.steps import launches
@@ -90,9 +90,9 @@ def compile_groups(
     # What was scheduled here already, to predict its time, is not left to others.
     machine = find_target(target).machine
     missing.sort(key=lambda n: not is_chosen(cut.kernels[n], machine, names[n]))
-    tasks = Tasks([(cut.kernels[number], names[number]) for number in missing])
-    with helpers.at(tasks, len(missing), target, threads, lambda: progress(next(ready), total)):
-        for place, _ in tasks.rest():
+    tasks = [(cut.kernels[number], names[number]) for number in missing]
+    with helpers.at(tasks, target, threads, lambda: progress(next(ready), total)) as left:
+        for place, _ in left.rest():
             kernels[missing[place]] = compiled(missing[place])
             progress(next(ready), total)
     for number in missing:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from tilewright.engine.choosing import predicted_seconds
-from tilewright.graph.cutting import Wanted, cut_graph, is_control
+from tilewright.graph.cutting import Products, Wanted, cut_graph, is_control
 from tilewright.graph.parts import packable
 from tilewright.graph.passes.values import Values
 from tilewright.ir.buffer import Buffer
@@ -22,6 +22,13 @@ from tilewright.schedule.queries.flow import item_of
 _BETWEEN = 1e-6
 # What stands between chained products takes memory: apart, they have to be this much faster.
 _CLEARLY = 0.9
+# What is decided of them.
+_TOGETHER, _APART = "one kernel", "apart"
+
+
+# Kernels, each with the arguments that may be packed.
+Tasks = Sequence[tuple[Kernel, tuple[str, ...]]]
+Ahead = Callable[[Tasks], None]
 
 
 @dataclass(frozen=True)
@@ -40,12 +47,16 @@ class Deciding:
 
     machine: Machine
     constant: Collection[str] = ()
+    ahead: Ahead = lambda tasks: None
+    """Told of kernels whose times are asked for next: it may have them predicted side by side."""
     decisions: list[Decision] = field(default_factory=list)
 
     @classmethod
-    def on(cls, machine: Machine, constant: Collection[str] = ()) -> Deciding | None:
+    def on(
+        cls, machine: Machine, constant: Collection[str] = (), ahead: Ahead = lambda tasks: None
+    ) -> Deciding | None:
         """The same, if times are predicted for ``machine``."""
-        return None if machine.costs is None else cls(machine, constant)
+        return None if machine.costs is None else cls(machine, constant, ahead)
 
     def decide(self, what: str, how: str, why: str) -> None:
         """Keeps a decision."""
@@ -127,7 +138,7 @@ class Parts:
         """The seconds that ``stmts`` are predicted to take as the kernels that they become by
         themselves; None where one has no prediction. ``handed`` are the buffers that others touch,
         too, of which more than the constants are ``fixed``."""
-        return _seconds_of(stmts, handed, self.constants.union(fixed), self.machine)
+        return _Way.of(stmts, handed, self.constants.union(fixed)).seconds(self.machine)
 
 
 def chains_by(deciding: Deciding | None) -> Wanted | None:
@@ -137,26 +148,32 @@ def chains_by(deciding: Deciding | None) -> Wanted | None:
     if deciding is None:
         return None
     first: dict[object, Decision] = {}
-    ways = ("one kernel", "apart")
 
-    def wanted(stmts: Sequence[Stmt], handed: Collection[Buffer]) -> bool:
-        computes = [stmt for stmt in stmts if isinstance(stmt, Compute)]
-        what, sums = f"{computes[0].name} to {computes[-1].name}", _sums(computes)
-        if sums in first:
-            deciding.decide(what, first[sums].how, f"as {first[sums].what}")
-            return first[sums].how == ways[0]
-        constant = {buffer for buffer in handed if buffer.name in deciding.constant}
-        one, apart = (
-            _seconds_of(stmts, handed, constant, deciding.machine, chains)
-            for chains in (None, lambda *_: False)
-        )
-        if one is None or apart is None:
-            return True
-        why = compared((ways[0], one), (ways[1], apart))
-        together = apart >= _CLEARLY * one
-        deciding.decide(what, ways[not together], why)
-        first[sums] = deciding.decisions[-1]
-        return together
+    def ways(chain: Products) -> tuple[_Way, _Way]:
+        """As one kernel, and apart."""
+        constant = {buffer for buffer in chain.handed if buffer.name in deciding.constant}
+        one = _Way.of(chain.stmts, chain.handed, constant)
+        return one, _Way.of(chain.stmts, chain.handed, constant, lambda all: [False] * len(all))
+
+    def wanted(chains: Sequence[Products]) -> list[bool]:
+        sums_of = [_sums(chain.computes) for chain in chains]
+        new = {
+            sums: ways(chain)
+            for sums, chain in reversed([*zip(sums_of, chains, strict=True)])
+            if sums not in first
+        }
+        deciding.ahead([task for both in new.values() for way in both for task in way.tasks])
+        for sums, chain in zip(sums_of, chains, strict=True):
+            what = f"{chain.computes[0].name} to {chain.computes[-1].name}"
+            if sums in first:
+                deciding.decide(what, first[sums].how, f"as {first[sums].what}")
+                continue
+            one, apart = (way.seconds(deciding.machine) for way in new[sums])
+            if one is not None and apart is not None:
+                why = compared((_TOGETHER, one), (_APART, apart))
+                deciding.decide(what, _TOGETHER if apart >= _CLEARLY * one else _APART, why)
+                first[sums] = deciding.decisions[-1]
+        return [sums not in first or first[sums].how == _TOGETHER for sums in sums_of]
 
     return wanted
 
@@ -176,27 +193,38 @@ def _sums(computes: Iterable[Compute]) -> object:
     )
 
 
-def _seconds_of(
-    stmts: Sequence[Stmt],
-    handed: Collection[Buffer],
-    constant: Collection[Buffer],
-    machine: Machine,
-    chains: Wanted | None = None,
-) -> float | None:
-    computes = [stmt for stmt in stmts if not isinstance(stmt, Allocate)]
-    if not computes:
-        return None
-    item = item_of(Block(tuple(computes)))
-    touched = dict.fromkeys(buffer for stmt in computes for buffer in _by_name(stmt))
-    params = [Param(b, item.access(b)) for b in touched if b in handed]
-    inside = [Allocate(b) for b in touched if b not in handed]
-    cut = cut_graph(Kernel("part", tuple(params), Block((*inside, *computes))), chains)
-    names = packable(cut, [b.name for b in touched if b in constant])
-    pairs = zip(cut.kernels, names, strict=True)
-    times = [predicted_seconds(kernel, machine, constant) for kernel, constant in pairs]
-    seconds = [times[launch.kernel] for launch in launches(cut.steps)]
-    whole = sum(time for time in seconds if time is not None) + _BETWEEN * len(seconds)
-    return whole if None not in seconds else None
+@dataclass(frozen=True, eq=False)
+class _Way:
+    """Kernels of ``tasks`` in the order in which they are launched: one may be there twice."""
+
+    tasks: Tasks
+
+    @classmethod
+    def of(
+        cls,
+        stmts: Sequence[Stmt],
+        handed: Collection[Buffer],
+        constant: Collection[Buffer],
+        chains: Wanted | None = None,
+    ) -> _Way:
+        """Those that ``stmts`` become by themselves."""
+        computes = [stmt for stmt in stmts if not isinstance(stmt, Allocate)]
+        if not computes:
+            return cls(())
+        item = item_of(Block(tuple(computes)))
+        touched = dict.fromkeys(buffer for stmt in computes for buffer in _by_name(stmt))
+        params = [Param(b, item.access(b)) for b in touched if b in handed]
+        inside = [Allocate(b) for b in touched if b not in handed]
+        cut = cut_graph(Kernel("part", tuple(params), Block((*inside, *computes))), chains)
+        names = packable(cut, [b.name for b in touched if b in constant])
+        numbers = [launch.kernel for launch in launches(cut.steps)]
+        return cls([(cut.kernels[number], names[number]) for number in numbers])
+
+    def seconds(self, machine: Machine) -> float | None:
+        """What they are predicted to take; None where one has no prediction, or there is none."""
+        times = [predicted_seconds(kernel, machine, constant) for kernel, constant in self.tasks]
+        whole = sum(time for time in times if time is not None) + _BETWEEN * len(times)
+        return whole if times and None not in times else None
 
 
 def _by_name(stmt: Stmt) -> list[Buffer]:

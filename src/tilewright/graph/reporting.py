@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from types import TracebackType
 from typing import Any
 
@@ -11,11 +15,36 @@ from typing import Any
 _PATIENCE = 1.0
 
 
+@contextmanager
+def long_compilation(what: str = "cutting the graph") -> Iterator[Bar]:
+    """A bar while something is compiled, which begins with ``what``: a new one, or the one that is
+    there already. Meanwhile Python looks for garbage among what is new only: all that a process
+    with a network has, it would look through many times."""
+    outer = _outer.get()
+    if outer is not None:
+        outer.begin(what)
+        yield outer
+        return
+    # Who has frozen something goes on having it so.
+    freezes = gc.get_freeze_count() == 0
+    with Bar(what) as bar:
+        token = _outer.set(bar)
+        try:
+            if freezes:
+                gc.freeze()
+            yield bar
+        finally:
+            _outer.reset(token)
+            if freezes:
+                gc.unfreeze()
+
+
 class Bar:
     """Told how many kernels of how many are compiled. A bar appears after a second, whatever is
-    done then; until kernels are compiled, it says that the graph is looked at."""
+    done then; until kernels are compiled, it says ``what`` is done."""
 
-    def __init__(self) -> None:
+    def __init__(self, what: str) -> None:
+        self._what = what
         self._bar: Any = None
         self._done: tuple[int, int] | None = None
         self._lock = threading.Lock()
@@ -24,6 +53,12 @@ class Bar:
     def __call__(self, done: int, total: int) -> None:
         with self._lock:
             self._done = done, total
+            self._update()
+
+    def begin(self, what: str) -> None:
+        """Says what is done now, of which nobody knows how long it takes."""
+        with self._lock:
+            self._what, self._done = what, None
             self._update()
 
     def __enter__(self) -> Bar:
@@ -56,13 +91,18 @@ class Bar:
             if self._timer is None:
                 return  # It is over.
             self._bar = Progress(console=Console(stderr=True), transient=True)
-            self._task = self._bar.add_task("cutting the graph", total=None)
+            self._task = self._bar.add_task(self._what, total=None)
             self._bar.start()
             self._update()
 
     def _update(self) -> None:
-        if self._bar is not None and self._done is not None:
-            done, total = self._done
-            self._bar.update(
-                self._task, description="compiling kernels", completed=done, total=total
-            )
+        if self._bar is None:
+            return
+        if self._done is None:
+            self._bar.reset(self._task, total=None, description=self._what)
+            return
+        done, total = self._done
+        self._bar.update(self._task, description="compiling kernels", completed=done, total=total)
+
+
+_outer: ContextVar[Bar | None] = ContextVar("outer", default=None)

@@ -22,8 +22,9 @@ from tilewright.errors import Span, TilewrightError
 from tilewright.graph.cutting import Cut, cut_graph
 from tilewright.graph.launches import Launch
 from tilewright.graph.passes.pipeline import optimized
-from tilewright.graph.predicting import Deciding, chains_by
+from tilewright.graph.predicting import Ahead, Deciding, chains_by
 from tilewright.graph.preparing import prepare
+from tilewright.graph.workers import Helpers
 from tilewright.ir.buffer import Buffer, buffer
 from tilewright.ir.parser import parse_kernel, parse_kernels
 from tilewright.ir.printer import to_text
@@ -33,7 +34,7 @@ from tilewright.ir.visit import walk_stmts
 from tilewright.newest import Newest
 from tilewright.recipes.users import registered_identity
 from tilewright.runtime.steps import steps_as_json, steps_from_json
-from tilewright.schedule.queries.place import fresh
+from tilewright.schedule.queries.place import fresh, sequence
 from tilewright.targets.target import Target
 
 _KIND = b"cut of a graph"
@@ -60,16 +61,16 @@ class PreparedCut:
     before: Cut | None
 
 
-def kept_cut(request: Request, target: Target, begin: Callable[[], None]) -> Cut:
+def kept_cut(request: Request, target: Target, helpers: Helpers) -> Cut:
     """`cut_graph` of the graph of ``request`` after the passes over graphs for ``target``; from
-    memory or disk, where they have it, and otherwise after ``begin``. Of the graph itself, it has
+    memory or disk, where they have it, and otherwise with ``helpers``. Of the graph itself, it has
     the parameters."""
     start = request.start()
     graph = start.kernel
 
     def make() -> Cut:
-        begin()
-        deciding = Deciding.on(target.machine, start.constant)
+        helpers.begin(len(sequence(graph.body)))
+        deciding = Deciding.on(target.machine, start.constant, _ahead(target, helpers))
         return cut_graph(optimized(graph, deciding=deciding), chains_by(deciding))
 
     return _kept(
@@ -81,16 +82,16 @@ def kept_cut(request: Request, target: Target, begin: Callable[[], None]) -> Cut
 
 
 def kept_prepared(
-    graph: Kernel, constant: Collection[str], target: Target, begin: Callable[[], None]
+    graph: Kernel, constant: Collection[str], target: Target, helpers: Helpers
 ) -> PreparedCut:
     """`prepare` of ``graph`` for ``target``, with both parts cut as `kept_cut` does; from memory or
-    disk, where they have it, and otherwise after ``begin``."""
+    disk, where they have it, and otherwise with ``helpers``."""
 
     def make() -> PreparedCut:
-        begin()
+        helpers.begin(len(sequence(graph.body)))
         prepared = prepare(graph, constant, Deciding.on(target.machine, constant))
         first = None if prepared.before is None else cut_graph(optimized(prepared.before))
-        deciding = Deciding.on(target.machine, prepared.constant)
+        deciding = Deciding.on(target.machine, prepared.constant, _ahead(target, helpers))
         rest = cut_graph(optimized(prepared.kernel, deciding=deciding), chains_by(deciding))
         return PreparedCut(rest, prepared.constant, first)
 
@@ -100,6 +101,11 @@ def kept_prepared(
         lambda cut: _written_prepared(cut, graph),
         lambda data: _read_prepared(data, graph, constant),
     )
+
+
+def _ahead(target: Target, helpers: Helpers) -> Ahead:
+    """Predicts times with ``helpers``."""
+    return lambda tasks: helpers.predict(tasks, target.machine, target.name)
 
 
 def _decided_by(target: Target) -> str:

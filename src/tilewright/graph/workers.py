@@ -2,7 +2,8 @@
 
 Scheduling is Python, of which one process runs a thread at a time. So the kernels that no cache has
 go to as many processes as there are cores but one, and this process takes from the same list. They
-take as long to start as passes over a large graph take, so they start before these.
+take as long to start as passes over a large graph take, so they start before these. Times that a
+pass asks for are predicted by all of them, too; who has scheduled a kernel for that compiles it.
 """
 
 from __future__ import annotations
@@ -12,14 +13,17 @@ import os
 import subprocess
 import sys
 import threading
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from queue import SimpleQueue
 from typing import Any
 
 from tilewright.config import settings
+from tilewright.engine.choosing import predicted_seconds
 from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Kernel
+from tilewright.machines.machine import Machine
 from tilewright.recipes.users import registered_identity
 
 # Fewer kernels take less long than processes take to start, and so do the passes over graphs of
@@ -32,17 +36,29 @@ Task = tuple[Kernel, tuple[str, ...]]
 
 
 class Tasks:
-    """A list that threads take from, each task once."""
+    """A list that threads take from, each task once. ``begun`` says of some, by their numbers, who
+    has done a part of them."""
 
-    def __init__(self, tasks: Sequence[Task]) -> None:
-        self._tasks = deque(enumerate(tasks))
+    def __init__(self, tasks: Sequence[Task], begun: Mapping[int, object] | None = None) -> None:
+        self._tasks = dict(enumerate(tasks))
+        self._begun = begun or {}
+        self._lock = threading.Lock()
 
-    def rest(self, last_first: bool = False) -> Iterator[tuple[int, Task]]:
-        """All that are left with their numbers, as they are taken: the first, or the last one."""
-        take = self._tasks.pop if last_first else self._tasks.popleft
-        with suppress(IndexError):
-            while True:
-                yield take()
+    def rest(self, taker: object = None, last_first: bool = False) -> Iterator[tuple[int, Task]]:
+        """All that are left with their numbers, as they are taken: what ``taker`` has begun, then
+        what none has, then the others; of these the first, or the last one."""
+        while True:
+            with self._lock:
+                if not self._tasks:
+                    return
+                order = sorted(self._tasks, reverse=last_first)
+                number = min(order, key=lambda n: self._rank(n, taker))
+                task = self._tasks.pop(number)
+            yield number, task
+
+    def _rank(self, number: int, taker: object) -> int:
+        begun = self._begun.get(number)
+        return 1 if begun is None else 0 if begun is taker else 2
 
 
 class Helpers:
@@ -51,28 +67,49 @@ class Helpers:
 
     def __init__(self) -> None:
         self._spare: list[_Helper] = []
+        # Who has scheduled which kernel, to predict its time.
+        self._scheduled: dict[tuple[str, tuple[str, ...]], _Helper] = {}
 
     def begin(self, statements: int) -> None:
         """Starts those that a graph of so many statements, whose passes come first, will need."""
         if statements >= _LARGE:
             self._start(_most())
 
+    def predict(self, tasks: Sequence[Task], machine: Machine, target: str) -> None:
+        """Predicts the times of ``tasks`` on ``machine``, which is that of ``target``, as far as
+        processes have begun: `predicted_seconds` has them then."""
+        once = {_key(task): task for task in tasks}
+        if not self._spare or len(once) < 2:
+            return
+        left = Tasks(list(once.values()))
+
+        def done(helper: _Helper, task: Task) -> None:
+            self._scheduled[_key(task)] = helper
+
+        jobs = [(helper, helper.work(_Job(left, _common(target), done))) for helper in self._spare]
+        for _, (kernel, constant) in left.rest():
+            predicted_seconds(kernel, machine, constant)
+        for helper, job in jobs:
+            helper.wait(job)
+
     @contextmanager
     def at(
-        self, tasks: Tasks, count: int, target: str, threads: int, done: Callable[[], None]
-    ) -> Iterator[None]:
-        """Meanwhile processes work on ``tasks``, of which there are ``count``, for ``target`` and
-        so many ``threads``; ``done`` is called after each. In the end all that was taken is
-        compiled, but for what they could not."""
-        self._start(0 if count < _FEWEST else min(_most(), count // 2 - 1))
-        common = {"target": target, "threads": threads, "database": str(settings().database or "")}
-        working = self._spare if count else []
+        self, tasks: Sequence[Task], target: str, threads: int, done: Callable[[], None]
+    ) -> Iterator[Tasks]:
+        """Meanwhile processes work on ``tasks`` for ``target`` and so many ``threads``; ``done`` is
+        called after each. In the end all that was taken is compiled, but for what they could
+        not."""
+        self._start(0 if len(tasks) < _FEWEST else min(_most(), len(tasks) // 2 - 1))
+        begun = {n: self._scheduled.get(_key(task)) for n, task in enumerate(tasks)}
+        left = Tasks(tasks, {n: helper for n, helper in begun.items() if helper is not None})
+        job = _Job(left, _common(target) | {"threads": threads}, lambda helper, task: done())
+        working = self._spare if tasks else []
         for helper in working:
-            helper.work(tasks, common, done)
+            helper.work(job)
         try:
-            yield
+            yield left
         except BaseException:
-            for _ in tasks.rest():
+            for _ in left.rest():
                 pass  # none begins another one
             raise
         finally:
@@ -92,6 +129,17 @@ class Helpers:
             self._spare.append(_Helper())
 
 
+def _key(task: Task) -> tuple[str, tuple[str, ...]]:
+    """What tells a task from others."""
+    kernel, constant = task
+    return to_text(kernel), constant
+
+
+def _common(target: str) -> dict[str, Any]:
+    """What all tasks for ``target`` have in common."""
+    return {"target": target, "database": str(settings().database or "")}
+
+
 def _most() -> int:
     """How many processes there may be."""
     # A worker does not know the recipes that a user registered here.
@@ -104,12 +152,30 @@ def _path() -> list[str]:
     return [os.path.abspath(name) for name in sys.path if name]
 
 
+@dataclass(frozen=True, eq=False)
+class _Job:
+    """Tasks of which helpers take some. What they have in ``common`` goes with each; ``done`` is
+    told who has done which."""
+
+    tasks: Tasks
+    common: Mapping[str, Any]
+    done: Callable[[_Helper, Task], None]
+
+
+@dataclass(frozen=True, eq=False)
+class _Begun:
+    """A job that a helper has been given."""
+
+    job: _Job
+    over: threading.Event = field(default_factory=threading.Event)
+
+
 class _Helper:
     """A process that compiles, and the thread that gives it tasks."""
 
     def __init__(self) -> None:
         self._working = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._jobs: SimpleQueue[_Begun | None] = SimpleQueue()
         command = [sys.executable, "-c", _START.format(path=_path())]
         self._process: subprocess.Popen[str] | None = None
         with suppress(OSError):
@@ -121,13 +187,22 @@ class _Helper:
                 text=True,
                 cwd=os.sep,
             )
-
-    def work(self, tasks: Tasks, common: Mapping[str, Any], done: Callable[[], None]) -> None:
-        """Begins to take tasks."""
-        self._thread = threading.Thread(target=self._feed, args=(tasks, common, done), daemon=True)
+        self._thread = threading.Thread(target=self._feed, daemon=True)
         self._thread.start()
 
-    def _feed(self, tasks: Tasks, common: Mapping[str, Any], done: Callable[[], None]) -> None:
+    def work(self, job: _Job) -> _Begun:
+        """Begins to take tasks."""
+        begun = _Begun(job)
+        self._jobs.put(begun)
+        return begun
+
+    def wait(self, begun: _Begun) -> None:
+        """Waits for what it has taken of a job of which nothing is left. A process that is not
+        there yet has taken nothing, nor has one that is not there any more."""
+        while self._working.is_set() and self._thread.is_alive() and not begun.over.wait(0.05):
+            pass
+
+    def _feed(self) -> None:
         process = self._process
         if process is None or process.stdin is None or process.stdout is None:
             return
@@ -135,22 +210,26 @@ class _Helper:
             if not process.stdout.readline():
                 return
             self._working.set()
-            for _, (kernel, constant) in tasks.rest(last_first=True):
-                task = {"text": to_text(kernel), "constant": constant, **common}
-                process.stdin.write(json.dumps(task) + "\n")
-                process.stdin.flush()
-                if not process.stdout.readline():
-                    return
-                done()
+            while (begun := self._jobs.get()) is not None:
+                job = begun.job
+                for _, task in job.tasks.rest(self, last_first=True):
+                    kernel, constant = task
+                    what = {"text": to_text(kernel), "constant": constant, **job.common}
+                    process.stdin.write(json.dumps(what) + "\n")
+                    process.stdin.flush()
+                    if not process.stdout.readline():
+                        return
+                    job.done(self, task)
+                begun.over.set()
 
     def finish(self) -> None:
         """Waits for what it has begun. A process that is not there yet is not waited for."""
         process = self._process
         if process is None:
             return
+        self._jobs.put(None)
         if not self._working.is_set():
             process.kill()
-        if self._thread is not None:
-            self._thread.join()
+        self._thread.join()
         process.kill()
         process.communicate()

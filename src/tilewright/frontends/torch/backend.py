@@ -26,6 +26,7 @@ from tilewright.frontends.torch.parts import Options
 from tilewright.frontends.torch.replacing import said
 from tilewright.frontends.torch.reports import GraphReport
 from tilewright.frontends.torch.shapes import BySizes, is_symbolic
+from tilewright.graph.reporting import long_compilation
 from tilewright.ir.expr import Expr
 from tilewright.targets.registry import find_target
 
@@ -65,7 +66,8 @@ def backend(
     # and a softmax.
     attention = sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.MATH])
     gradients = torch.is_grad_enabled() and any(map(_is_differentiable, example_inputs))
-    with attention, nullcontext() if gradients else resampling_whole():
+    captures = nullcontext() if gradients else resampling_whole()
+    with long_compilation("capturing the graph"), attention, captures:
         compiled: Callable[..., Any] = compiler(gm, example_inputs)
     return compiled
 
@@ -114,7 +116,8 @@ def _compiled(
     report = reports.begin(name)
 
     def native(known: GraphModule) -> Callable[..., Any]:
-        return compiled_by_parts(known, fixed, options, report)
+        with long_compilation("reading the graph"):
+            return compiled_by_parts(known, fixed, options, report)
 
     runs = _by_sizes(gm, native, options, report) if is_symbolic(gm) else native(gm)
     return make_boxed_func(runs)  # type: ignore[no-any-return]  # torch does not say

@@ -54,14 +54,15 @@ def groups_of(
     *,
     chains: bool,
     products: bool,
-    wanted: Callable[[tuple[int, ...]], bool] = lambda _: True,
+    wanted: Callable[[Sequence[tuple[int, ...]]], Sequence[bool]] | None = None,
 ) -> list[Members]:
     """The items of each group, in the order in which the groups run: what is in no contraction in
     ``chains``, or else in rows. ``local`` are the buffers that no other code sees, ``names`` those
-    of the others. With ``products``, those that are chained (`chained`) are one group, if it is
-    ``wanted``."""
-    linked = chained(items, local) if products else []
-    whole = [_Whole(frozenset(chain.items)) for chain in linked if wanted(chain.items)]
+    of the others. With ``products``, those that are chained (`chained`) are one group; ``wanted``
+    says of all such chains which are."""
+    linked = [chain.items for chain in chained(items, local)] if products else []
+    kept = wanted(linked) if wanted is not None and linked else [True] * len(linked)
+    whole = [_Whole(frozenset(chain)) for chain, keeps in zip(linked, kept, strict=True) if keeps]
     taken = frozenset[int]().union(*(group.items for group in whole))
     result = contractions(items, local, names, taken)
     whole += [_Whole(contraction.members, contraction) for contraction in result]
