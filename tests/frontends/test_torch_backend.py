@@ -156,6 +156,71 @@ def test_another_parameter_in_the_same_memory_is_another() -> None:
         close(run(x), model(x))
 
 
+@pytest.mark.parametrize("freeze", [True, False])
+def test_parameters_that_lie_elsewhere_are_seen(freeze: bool) -> None:
+    """Their places in memory, how they lie there, and who they are, without a new version."""
+    model = torch.nn.Sequential(*(torch.nn.Linear(8, 8) for _ in range(3))).eval()
+    fast = torch.compile(model, backend="tilewright", options={"freeze": freeze})
+    x = torch.randn(4, 8)
+
+    def check() -> None:
+        with torch.no_grad():
+            torch.testing.assert_close(fast(x), model(x))
+
+    check()
+    first = model[0].weight
+    first.data = first.data.t()  # of the same sizes, in the same memory
+    check()
+    first.data = torch.randn(8, 8)
+    check()
+    model[1].bias = torch.nn.Parameter(torch.randn(8))
+    check()
+    model.share_memory()
+    check()
+    with torch.no_grad():
+        model[2].weight.mul_(2.0)
+    check()
+
+
+def test_parameters_that_are_copied_are_read_in_each_call() -> None:
+    """One that is no dense tensor is passed as a copy: changes that are not counted count."""
+    wide = torch.nn.Parameter(torch.randn(8, 16))
+
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(wide.data[:, ::2])
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x @ self.weight
+
+    model = Model().eval()
+    fast = torch.compile(model, backend="tilewright")
+    x = torch.randn(4, 8)
+    with torch.no_grad():
+        for _ in range(3):
+            torch.testing.assert_close(fast(x), model(x))
+            wide.data.numpy()[:] *= 1.5
+
+
+def test_graphs_of_one_program_are_called_straight() -> None:
+    """Also with inputs that it does not take, and results that are there twice."""
+
+    def two(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        made = x * 2.0
+        return made, made + 1.0, made
+
+    x, y = torch.randn(4, 8), torch.randn(3)
+    for function in (
+        two,
+        lambda x, y: x + 1.0,
+        lambda x, y: (y, x + 1.0),
+        lambda x, y: (x + 1, None),
+    ):
+        fast = torch.compile(function, backend="tilewright", fullgraph=True)
+        torch.testing.assert_close(fast(x, y), function(x, y))
+
+
 def test_threads_with_parameters_of_their_own() -> None:
     run = compiled(lambda model, x: torch.relu(model(x)), threads=1, freeze=True)
     models, x = [torch.nn.Linear(64, 64) for _ in range(2)], torch.randn(3, 64)

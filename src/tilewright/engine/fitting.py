@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import ctypes
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -103,27 +105,56 @@ class Fitting:
         self._check(arrays, pointers)
         return pointers
 
-    def holding(self, held: dict[str, Any]) -> Callable[[dict[str, Any]], list[int]]:
+    def holding(self, held: dict[str, Any]) -> Callable[[dict[str, Any]], Any]:
         """`pointers`, from now on without looking at the arrays ``held``: a function of the others,
-        which has them."""
+        which takes as long as there are others. Its result is an array of ctypes'."""
         usual, rest = [0] * len(self._getters), list[tuple[int, str, Getter]]()
         for n, (name, getter) in enumerate(self._getters):
             if name in held:
                 usual[n] = getter(held[name])
             else:
                 rest.append((n, name, getter))
+        apart = self._apart_from(usual, [n for n, _, _ in rest])
+        kind = ctypes.c_uint64 * len(usual)
+        template, missing = kind(*usual), len(self.forms) - len(held)
 
-        def pointers(arrays: dict[str, Any]) -> list[int]:
-            filled = usual.copy()
+        def pointers(arrays: dict[str, Any]) -> Any:
+            filled = kind.from_buffer_copy(template)
             try:
                 for n, name, getter in rest:
                     filled[n] = getter(arrays[name])
             except KeyError as error:
                 raise self.signature.misnamed(held | arrays, error.args[0]) from None
-            self._check(held | arrays, filled)
+            if len(arrays) != missing or not apart(filled):
+                self._check(held | arrays, list(filled))
             return filled
 
         return pointers
+
+    def _apart_from(self, held: Sequence[int], rest: Sequence[int]) -> Callable[[Any], bool]:
+        """Whether no result among the arguments at ``rest`` shares memory with another argument:
+        a function of all pointers, of which the others are those of ``held``."""
+        others = set(range(len(held))).difference(rest)
+        if any(self._sized[n][1] for n in others):
+            return lambda pointers: False  # each call looks at all of them
+        starts, ends = list[int](), list[int]()
+        for start, size in sorted((held[n], self._sized[n][0]) for n in others):
+            if size and ends and start <= ends[-1]:
+                ends[-1] = max(ends[-1], start + size)
+            elif size:
+                starts.append(start)
+                ends.append(start + size)
+        sized = [(n, *self._sized[n]) for n in rest]
+        results = [(n, size) for n, size, is_result in sized if is_result and size]
+
+        def apart(pointers: Any) -> bool:
+            for n, size in results:
+                before = bisect_left(starts, pointers[n] + size)
+                if before and ends[before - 1] > pointers[n]:
+                    return False
+            return not _some_overlap((pointers[n], (size, result)) for n, size, result in sized)
+
+        return apart
 
     def place(self, placing: Placing, arrays: dict[str, Any], stream: Any) -> Call:
         """Of arrays some of which may be on the device. Raises `ArgumentError`."""
@@ -166,24 +197,11 @@ class Fitting:
             start, second = pointers[position], pointers[other]
             if start < second + other_size and second < start + size:
                 raise self._overlap(position, other)
-        if self._many and self._some_overlap(pointers):
+        if self._many and _some_overlap(zip(pointers, self._sized, strict=True)):
             for position, other, size, other_size in self._may_overlap():
                 start, second = pointers[position], pointers[other]
                 if start < second + other_size and second < start + size:
                     raise self._overlap(position, other)
-
-    def _some_overlap(self, pointers: list[int]) -> bool:
-        """Whether a result shares memory with another argument: of hundreds, as graphs have, pairs
-        would be too many to look at."""
-        ends = of_results = 0
-        spans = zip(pointers, self._sized, strict=True)
-        for start, (size, is_result) in sorted((at, span) for at, span in spans if span[0]):
-            if start < (ends if is_result else of_results):
-                return True
-            ends = max(ends, start + size)
-            if is_result:
-                of_results = max(of_results, start + size)
-        return False
 
     def _sizes(self) -> list[tuple[int, bool]]:
         """The bytes of what each pointer is of, and whether it is of a result."""
@@ -211,3 +229,17 @@ class Fitting:
             why="the kernel may write a result before it has read all inputs",
             cure="pass arrays that do not overlap",
         )
+
+
+def _some_overlap(spans: Iterable[tuple[int, tuple[int, bool]]]) -> bool:
+    """Whether a result shares memory with another argument, of each of which ``spans`` have the
+    pointer, the bytes and whether it is a result: of hundreds, as graphs have, pairs would be too
+    many to look at."""
+    ends = of_results = 0
+    for start, (size, is_result) in sorted((at, span) for at, span in spans if span[0]):
+        if start < (ends if is_result else of_results):
+            return True
+        ends = max(ends, start + size)
+        if is_result:
+            of_results = max(of_results, start + size)
+    return False

@@ -110,9 +110,9 @@ def _read(options: Mapping[str, Any] | None, mode: str | None) -> Options:
 def _compiled(
     options: Options, name: str, alone: bool, gm: GraphModule, example_inputs: Sequence[Any]
 ) -> Callable[..., Any]:
-    """What runs an ATen graph; frozen parameters stay the same where it stands ``alone``, without
+    """What runs an ATen graph; parameters stay where they are where it stands ``alone``, without
     a backward graph."""
-    fixed = _parameters() if alone and options.freeze else ()
+    fixed = _parameters() if alone else ()
     report = reports.begin(name)
 
     def native(known: GraphModule) -> Callable[..., Any]:

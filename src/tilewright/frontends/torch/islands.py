@@ -21,7 +21,7 @@ from tilewright.frontends.torch.open_sizes import (
     unknown,
 )
 from tilewright.frontends.torch.parts import Options
-from tilewright.frontends.torch.replacing import Parts, said
+from tilewright.frontends.torch.replacing import Parts, said, straight
 from tilewright.frontends.torch.reports import GraphReport
 from tilewright.frontends.torch.translate import (
     RefusedOpError,
@@ -50,8 +50,7 @@ def compiled_by_parts(
     parameters = {inputs[n].name for n in fixed if n < len(inputs)}
     parts = Parts(parameters, options, report)
     parts.replace(gm, _native(gm, reasons))
-    run: Callable[..., Any] = gm
-    return run
+    return straight(gm) or gm
 
 
 def opened_by_parts(

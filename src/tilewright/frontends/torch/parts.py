@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
-from operator import is_
+from operator import is_, itemgetter
 from typing import Any
 
 import torch
@@ -108,9 +108,9 @@ def _output(
 class Part:
     """A compiled part: called with tensors in the order of the graph's inputs, it gives new ones.
 
-    ``fixed`` are the inputs that are frozen parameters: what depends on these alone is computed
-    when they are first seen, and again when they have changed, as their versions and their places
-    in memory tell.
+    ``fixed`` are the inputs that are parameters: they are looked at when they are first seen, and
+    again when they have changed, as their versions and their places in memory tell. What depends on
+    frozen ones alone is computed then; others are read in each call, where they lie.
     """
 
     @classmethod
@@ -120,17 +120,25 @@ class Part:
         names = {
             passed_form[0] for n, passed_form in inputs if passed_form is not None and n in fixed
         }
-        divided = compile_divided(what.kernel, names, options.target, options.threads)
-        return cls(what, fixed, divided)
+        frozen = names if options.freeze else ()
+        divided = compile_divided(what.kernel, frozen, options.target, options.threads)
+        if not options.freeze:
+            passed = names.intersection(divided.program.signature.names)
+            divided = replace(divided, constant={name: name for name in passed})
+        return cls(what, fixed, divided, options.freeze)
 
-    def __init__(self, what: Translated, fixed: Collection[int], divided: Divided) -> None:
+    def __init__(
+        self, what: Translated, fixed: Collection[int], divided: Divided, frozen: bool = True
+    ) -> None:
         self.kernel = what.kernel
         self._outputs, self._faults = what.outputs, what.faults
         inputs = [(n, *form) for n, form in enumerate(what.inputs) if form is not None]
         self.compiled = divided.program
         passed = set(divided.program.signature.names)
         parameters = [entry for entry in inputs if entry[0] in fixed]
-        self._parameters = _Parameters(divided, parameters)
+        if not frozen:
+            parameters = [entry for entry in parameters if entry[1] in divided.constant]
+        self._parameters = _Parameters(divided, parameters, frozen)
         self._inputs = [entry for entry in inputs if entry[0] not in fixed and entry[1] in passed]
 
     def __call__(self, *tensors: Any) -> tuple[Any, ...]:
@@ -160,13 +168,20 @@ class Part:
         return tuple(results)
 
 
-# Where a tensor lies, and how often it was changed.
-_Mark = tuple[int, int, tuple[int, ...]]
+def _chooser(numbers: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
+    """What takes the values of these ``numbers`` out of all."""
+    if len(numbers) > 1:
+        return itemgetter(*numbers)  # of one, it gives no tuple
+    return lambda values: [values[n] for n in numbers]
 
 
-def _marks(tensors: Sequence[torch.Tensor]) -> list[_Mark]:
-    places, strides = map(torch.Tensor.data_ptr, tensors), map(torch.Tensor.stride, tensors)
-    return list(zip(places, [tensor._version for tensor in tensors], strides, strict=True))
+# How often tensors were changed, and where they lie. (Their sizes and strides are what PyTorch's
+# guards watch.)
+_Marks = tuple[list[int], list[int]]
+
+
+def _marks(tensors: Sequence[torch.Tensor]) -> _Marks:
+    return [tensor._version for tensor in tensors], list(map(torch.Tensor.data_ptr, tensors))
 
 
 @dataclass(frozen=True)
@@ -176,7 +191,7 @@ class _Made:
 
     # While they are held, no other tensor gets their place in memory.
     tensors: Sequence[torch.Tensor]
-    marks: list[_Mark] | None
+    marks: _Marks | None
     known: dict[str, Any]
     arrays: dict[str, Any]
     run: Callable[..., object]
@@ -189,28 +204,39 @@ class _Made:
             and self.marks == _marks(tensors)
         )
 
-    def mark(self, n: int, tensor: torch.Tensor) -> _Mark | None:
-        """That of the tensor of this number, if it is this one."""
-        return self.marks[n] if self.marks is not None and tensor is self.tensors[n] else None
+    def is_as_it_was(self, n: int, tensor: torch.Tensor) -> bool:
+        """Whether ``tensor`` is that of this number, as it was."""
+        if self.marks is None or tensor is not self.tensors[n]:
+            return False
+        versions, places = self.marks
+        return (versions[n], places[n]) == (tensor._version, tensor.data_ptr())
 
 
 class _Parameters:
-    """What a program takes for frozen parameters, made of them when they change.
+    """What a program takes for parameters, made of them when they change.
 
     Versions count changes in place, but those through ``.data`` and ``.numpy()``, which PyTorch
-    does not count: that there are none is what who freezes them says.
+    does not count: that there are none is what who freezes them says. Others are passed as they
+    lie.
     """
 
-    def __init__(self, divided: Divided, inputs: Sequence[tuple[int, str, Form]]) -> None:
+    def __init__(
+        self, divided: Divided, inputs: Sequence[tuple[int, str, Form]], frozen: bool
+    ) -> None:
+        self._frozen = frozen
         self._inputs, self._compiled, self._constant = inputs, divided.program, divided.constant
         self._before = divided.before
-        self._numbers = [n for n, _, _ in inputs]
+        numbers = [n for n, _, _ in inputs]
+        # (Of one number, `itemgetter` gives no tuple.)
+        self._chosen = (
+            itemgetter(*numbers) if len(numbers) > 1 else lambda all: [all[n] for n in numbers]
+        )
         self._made: _Made | None = None
 
     def program(self, tensors: Sequence[torch.Tensor]) -> Callable[..., object]:
         """The program with its arrays, as a function of the others by name. They are made now, of
         those parameters that are not as they were."""
-        parameters = [tensors[n] for n in self._numbers]
+        parameters = self._chosen(tensors)
         # Several threads may call with parameters of their own: each goes by what it has seen.
         state = self._made
         if state is None or not state.holds(parameters):
@@ -223,9 +249,11 @@ class _Parameters:
         values, arrays = ({}, {}) if old is None else (dict(old.known), dict(old.arrays))
         changed = set[str]()
         for n, ((_, name, form), tensor) in enumerate(zip(self._inputs, parameters, strict=True)):
-            if old is None or marks is None or old.mark(n, tensor) != marks[n]:
-                values[name] = form.array(tensor.detach())
+            if old is None or marks is None or not old.is_as_it_was(n, tensor):
+                array = values[name] = form.array(tensor.detach())
                 changed.add(name)
+                if not self._frozen and array.data_ptr() != tensor.data_ptr():
+                    marks = None  # A copy: what changes without being counted counts, too.
         if self._before is not None:
             changed.update(self._prepared(self._before, values, changed))
         compiled = self._compiled

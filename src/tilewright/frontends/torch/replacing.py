@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from operator import getitem
 from typing import Any
 
@@ -128,3 +128,28 @@ class _Native(torch.nn.Module):
     def forward(self, *tensors: Any) -> Any:
         results = self.part(*tensors)
         return results[0] if self.single else results
+
+
+def straight(gm: GraphModule) -> Callable[..., Any] | None:
+    """What ``gm`` does, where that is to call one program, without what modules do around it."""
+    nodes = list(gm.graph.nodes)
+    inputs = {node: n for n, node in enumerate(n for n in nodes if n.op == "placeholder")}
+    calls = [node for node in nodes if node not in inputs and node.target is not getitem]
+    if len(calls) != 2 or calls[0].op != "call_module" or calls[1].op != "output":
+        return None
+    call, native = calls[0], getattr(gm, str(calls[0].target))
+    values = calls[1].args[0]
+    if not isinstance(native, _Native) or not isinstance(values, tuple | list):
+        return None
+    results = {node: node.args[1] for node in nodes if node.target is getitem}
+    results |= {call: 0} if native.single else {}
+    if not all(map(inputs.__contains__, call.args)) or not all(map(results.__contains__, values)):
+        return None
+    part, passed = native.part, [inputs[argument] for argument in call.args]
+    wanted = [results[value] for value in values]
+
+    def run(*tensors: Any) -> tuple[Any, ...]:
+        made = part(*[tensors[n] for n in passed])
+        return tuple([made[n] for n in wanted])
+
+    return run

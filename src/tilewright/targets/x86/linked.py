@@ -198,14 +198,15 @@ class LinkedProgram:
         self._spare: list[_Frame] = [] if arena is None else [_Frame(*self._parts, arena)]
 
     def run(self, arguments: Sequence[Passed], threads: int) -> None:
-        """Runs all steps on these pointers."""
+        """Runs all steps on these pointers, which may be an array of ctypes'."""
         pool = self._pool
         try:
             frame = self._spare.pop()
         except IndexError:
             frame = self._new()
         patches, count, code = frame.addresses
-        pointers = self._arguments(*arguments)  # type: ignore[misc]  # addresses
+        plain = not isinstance(arguments, ctypes.Array)
+        pointers = self._arguments(*arguments) if plain else arguments  # type: ignore[misc]
         self._entry(patches, count, pointers, code, pool.entry, pool.state, threads)
         self._spare.append(frame)
 
