@@ -252,11 +252,12 @@ def test_constants_beside_a_graph_are_put_together_up_to_a_size(
 def test_what_is_made_beforehand_may_be_packed_apart_too(monkeypatch: pytest.MonkeyPatch) -> None:
     graph, packable = _graph(), list[set[str]]()
 
-    def seconds(stmts: Any, handed: Any, constant: Any, *_: Any) -> float:
+    def way(stmts: Any, handed: Any, constant: Any, *_: Any) -> predicting._Way:
         packable.append({buffer.name for buffer in constant})
-        return 1.0
+        return predicting._Way(())
 
-    monkeypatch.setattr(predicting, "_seconds_of", seconds)
+    monkeypatch.setattr(predicting._Way, "of", way)
+    monkeypatch.setattr(predicting._Way, "seconds", lambda *_: 1.0)
     join_products(graph, Deciding(AVX2), _fixed(graph))
     apart, one = packable
     assert apart == {*CONSTANT} and one == {*CONSTANT, "w_q_joined", "b_q_joined"}
