@@ -4,7 +4,9 @@
 
 Suites: StableHLO's own test data (in FOLDER), ONNX's backend cases of nodes, the ops of core ATen
 beside PyTorch, PyTorch's own samples of all of its operators (`op_db`; by a name only, as they take
-hours), and models of `transformers` beside PyTorch. What is not right is printed as it comes.
+hours), and models of `transformers` beside PyTorch. `islands` says which ops of the samples of
+`op_db` would stay with PyTorch, and compiles nothing: what is native counts as right, and a list
+says how often others are met. What is not right is printed as it comes.
 ``--tenth`` judges a tenth, which ``--seed`` draws. Exit status: 0, or 1 if anything is wrong, ends
 the process, cannot be read, or less is right than has to be.
 """
@@ -48,6 +50,7 @@ BARS: Mapping[str, float] = {
     "op_db, int64": 0.0,
     "op_db, bool": 0.0,
     "op_db, gradients": 0.0,
+    **{f"islands, {kind}": 0.0 for kind in ("float32", "bfloat16", "int64", "bool", "gradients")},
     "models, forward": 1.0,
     "models, bfloat16": 1.0,
     "models, gradients": 1.0,
@@ -132,6 +135,12 @@ def op_db_judge(case: str, asked: Options) -> Verdict:
     return result
 
 
+def islands_judge(case: str, asked: Options) -> Verdict:
+    """Which ops of samples would stay with PyTorch: such cases are refused."""
+    result: Verdict = import_module("torch_op_db").planned(case, asked.seed, asked.target)
+    return result
+
+
 def model_cases(asked: Options) -> Sequence[str]:
     """Each model in each way that it is run."""
     models = import_module("torch_models")
@@ -159,6 +168,13 @@ SUITES: Mapping[str, Suite] = {
         lambda _: list(import_module("torch_op_db").cases()),
         lambda case: f"op_db, {case.split(', ')[1]}",
         op_db_judge,
+        ("torch", "expecttest"),
+        long=True,
+    ),
+    "islands": Suite(
+        lambda _: list(import_module("torch_op_db").cases()),
+        lambda case: f"islands, {case.split(', ')[1]}",
+        islands_judge,
         ("torch", "expecttest"),
         long=True,
     ),
@@ -248,6 +264,17 @@ def table(found: Sequence[Found]) -> list[str]:
     return lines
 
 
+def islands_met(found: Sequence[Found]) -> list[str]:
+    """A line for each op that stayed with PyTorch: in how many cases."""
+    counts = Counter(
+        island.split(": ")[0]
+        for case in found
+        if case.row.startswith("islands") and case.status == REFUSED
+        for island in case.why.split("; ")
+    )
+    return [f"{count:4} {name}" for name, count in counts.most_common()]
+
+
 def _counts(found: Sequence[Found]) -> dict[str, Counter[str]]:
     rows: dict[str, Counter[str]] = {row: Counter() for row in BARS}
     for case in found:
@@ -300,7 +327,7 @@ def main(arguments: Sequence[str]) -> int:
         result.append(case)
         if case.status != RIGHT:
             print(f"{case.status:8} {case.case}: {case.why}", flush=True)
-    print("\n".join(table(result)))
+    print("\n".join([*islands_met(result), *table(result)]))
     if args.json:
         args.json.write_text(json.dumps(_data(result), indent=1), encoding="utf-8")
     return 0 if held(result) else 1

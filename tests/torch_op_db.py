@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from functools import cache
 from itertools import islice
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
@@ -15,6 +16,7 @@ from torch.testing._internal import common_methods_invocations
 from torch.utils import _pytree as pytree
 
 from tilewright.frontends.torch import backend, report
+from tilewright.frontends.torch.replacing import Parts
 
 KINDS = {
     "float32": torch.float32,
@@ -65,22 +67,52 @@ def cases() -> list[str]:
 
 def judged(case: str, seed: int = 0, target: str = "x86") -> tuple[str, str]:
     """What the samples of a case come to: the worst of them."""
+    op, gradients, samples = _samples(case, seed)
+    refused = ""
+    for number, sample in samples:
+        if op.name in _STABLE:
+            sample.kwargs["stable"] = True
+        try:
+            function = _with_what_lies_there(op.op) if op.name == "topk" else op.op
+            why = _outcome(function, sample, gradients, target)
+        except Differs as difference:
+            return "wrong", f"sample {number}: {difference}"
+        refused = refused or why
+    return ("refused", refused) if refused else ("right", "")
+
+
+def planned(case: str, seed: int = 0, target: str = "x86") -> tuple[str, str]:
+    """Which ops of the samples of a case would stay with PyTorch. Nothing is compiled."""
+    op, gradients, samples = _samples(case, seed)
+    islands: dict[str, str] = {}
+    for _, sample in samples:
+        tensors, eager = _eager(op.op, sample.input, sample.args, sample.kwargs)
+        try:
+            _results(eager, tensors, gradients)
+        except Exception:  # PyTorch has no such op of these types
+            continue
+        report(clear=True)
+        torch._dynamo.reset()
+        try:
+            with patch.object(Parts, "replace", lambda *_: None):
+                _compiled(eager, tensors, gradients, target)
+        except _OPEN:
+            islands["a shape that depends on data"] = ""
+        except Differs as difference:
+            islands[str(difference)] = ""
+        islands |= {island.op: island.why for island in report().islands}
+    why = "; ".join(f"{name}: {why}" if why else name for name, why in islands.items())
+    return ("refused", why) if islands else ("right", "")
+
+
+def _samples(case: str, seed: int) -> tuple[Any, bool, list[tuple[int, Any]]]:
+    """The op of a case, whether gradients are asked for, and the samples that are judged."""
     name, kind = case.split(", ")
     op, gradients = _ops()[name], kind == "gradients"
     torch.manual_seed(seed)
     samples = list(islice(op.sample_inputs("cpu", KINDS[kind], requires_grad=gradients), _FIRST))
     step = max(1, -(-len(samples) // _JUDGED))
-    refused = ""
-    for number in range(seed % step, len(samples), step):
-        if op.name in _STABLE:
-            samples[number].kwargs["stable"] = True
-        try:
-            function = _with_what_lies_there(op.op) if op.name == "topk" else op.op
-            why = _outcome(function, samples[number], gradients, target)
-        except Differs as difference:
-            return "wrong", f"sample {number}: {difference}"
-        refused = refused or why
-    return ("refused", refused) if refused else ("right", "")
+    return op, gradients, list(enumerate(samples))[seed % step :: step]
 
 
 def _with_what_lies_there(function: Any) -> Any:
@@ -96,16 +128,7 @@ def _with_what_lies_there(function: Any) -> Any:
 
 def _outcome(function: Any, sample: Any, gradients: bool, target: str) -> str:
     """Why PyTorch ran something, of one sample; "" where it did not. Raises `Differs`."""
-    leaves, spec = pytree.tree_flatten((sample.input, sample.args, sample.kwargs))
-
-    def eager(*given: Any) -> Leaves:
-        left = iter(given)
-        filled = [next(left) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
-        first, args, kwargs = pytree.tree_unflatten(filled, spec)
-        results = pytree.tree_leaves(function(first, *args, **kwargs))
-        return [result for result in results if _is_dense(result)]
-
-    tensors = [leaf.detach() for leaf in leaves if isinstance(leaf, torch.Tensor)]
+    tensors, eager = _eager(function, sample.input, sample.args, sample.kwargs)
     try:
         expected = _results(eager, tensors, gradients)
         again = _results(eager, tensors, gradients, seed=1)
@@ -129,6 +152,20 @@ def _outcome(function: Any, sample: Any, gradients: bool, target: str) -> str:
         _compare(found[number], result, None if exact is None else exact[number], size)
     islands = report().islands
     return f"{islands[0].op}: {islands[0].why}" if islands else ""
+
+
+def _eager(function: Any, *sample: Any) -> tuple[Leaves, Any]:
+    """The tensors of a sample, and a function of these: the dense results of its call."""
+    leaves, spec = pytree.tree_flatten(sample)
+
+    def eager(*values: Any) -> Leaves:
+        left = iter(values)
+        filled = [next(left) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+        first, args, kwargs = pytree.tree_unflatten(filled, spec)
+        results = pytree.tree_leaves(function(first, *args, **kwargs))
+        return [result for result in results if _is_dense(result)]
+
+    return [leaf.detach() for leaf in leaves if isinstance(leaf, torch.Tensor)], eager
 
 
 def _compiled(eager: Any, tensors: Sequence[torch.Tensor], gradients: bool, target: str) -> Leaves:
@@ -191,17 +228,8 @@ def _exact(function: Any, sample: Any, gradients: bool) -> Leaves | None:
         return wide(each) if isinstance(each, torch.Tensor | torch.dtype) else each
 
     values = pytree.tree_map(holds, (sample.input, sample.args, sample.kwargs))
-    leaves, spec = pytree.tree_flatten(values)
-
-    def eager(*tensors: Any) -> Leaves:
-        left = iter(tensors)
-        filled = [next(left) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
-        first, args, kwargs = pytree.tree_unflatten(filled, spec)
-        results = pytree.tree_leaves(function(first, *args, **kwargs))
-        return [result for result in results if _is_dense(result)]
-
+    tensors, eager = _eager(function, *values)
     try:
-        tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
         return _results(eager, tensors, gradients)
     except Exception:  # not of this type
         return None

@@ -39,7 +39,7 @@ from tilewright.targets.llvm.module import LaunchMap
 from tilewright.targets.llvm.past_caches import prefetch_ahead, store_past_caches, streamable
 from tilewright.targets.llvm.plan import Address, Loads, Terms
 from tilewright.targets.llvm.running import any_lane, running
-from tilewright.targets.llvm.side_by_side import either, side_by_side
+from tilewright.targets.llvm.side_by_side import Near, at_ends, either, side_by_side
 from tilewright.targets.llvm.types import constant, lane_mask, splat
 from tilewright.targets.llvm.values import Pointer, Result, Value
 from tilewright.targets.llvm.writer import Writer
@@ -219,9 +219,43 @@ class MemoryMap(AddressMap):
                     self.exprs,
                     near.flag,
                     lambda: self._load_from_first(address, loads, mask),
-                    lambda: self._lane_by_lane(address, loads, mask),
+                    lambda: self._load_from_ends(address, loads, mask, near),
                 )
         return self._lane_by_lane(address, loads, mask)
+
+    def _load_from_ends(
+        self, address: Address, loads: Loads, mask: Value | bool | None, near: Near
+    ) -> Value:
+        """Lanes that mostly lie beside the first or the last one, or where these do."""
+        lanes = self.lanes
+        assert lanes is not None
+        # Of what a mask leaves out, the first lane or the last one may lie outside.
+        if not near.by_ends or mask is not None or lanes.active < lanes.count:
+            return self._lane_by_lane(address, loads, mask)
+        ends = at_ends(self.w, address, near.apart, loads, lanes, self.exprs)
+
+        def from_ends() -> Value:
+            buffer, count = address.buffer, lanes.count
+            pointers = []
+            for lane in (0, count - 1):
+                with self.exprs.bound(lanes.var, lane):
+                    pointers.append(self.pointer(address, loads, lane))
+            first, last = (self.load_lanes(end, buffer, 1, 1) for end in pointers)
+            distance = (1 - count) * buffer.dtype.bytes
+            pointers[1] = self.advanced(pointers[1], str(distance), distance)
+            whole = self.exprs.chosen(ends.first, first, last, first.dtype)
+            for flags, pointer in zip((ends.follow, ends.precede), pointers, strict=True):
+                near_it = self.load_lanes(pointer, buffer, count, count, flags)
+                whole = self.exprs.chosen(flags, near_it, whole, first.dtype)
+            return whole
+
+        return either(
+            self.w,
+            self.exprs,
+            ends.all,
+            from_ends,
+            lambda: self._lane_by_lane(address, loads, mask),
+        )
 
     def _lane_by_lane(self, address: Address, loads: Loads, mask: Value | bool | None) -> Value:
         assert self.lanes is not None

@@ -4,9 +4,11 @@ array's borders, or go around them.
     vector for i in 16:
       y[x + i] = a[max(x + i - 1, 0)]
 
-Only the vector with the border has to be loaded lane by lane. No lane is more than one element
-after the one before it, as clamping only shortens steps: so all lie side by side if the last lane
-does, by its distance from the first. Of what may step further, all lanes are compared.
+No lane is more than one element after the one before it, as clamping only shortens steps: so all
+lie side by side if the last lane does, by its distance from the first. Of what may step further,
+all lanes are compared. In the vector with the border, lanes follow the first one, come before the
+last one, or lie where one of these does: so two loads of vectors and two of single elements have
+all of them. Only what is neither is loaded lane by lane.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tilewright.dtypes import s32, s64
+from tilewright.dtypes import boolean, s32, s64
 from tilewright.ir.expr import Binary, Cast, Const, Expr, Select
 from tilewright.ir.visit import reads_memory, walk
 from tilewright.targets.llvm.expressions import Expressions
@@ -29,10 +31,23 @@ from tilewright.targets.llvm.writer import Writer
 @dataclass(frozen=True)
 class Near:
     """An i1, ``flag``: whether the elements of the active lanes lie side by side, in order;
-    ``by_ends``: the first lane and the last one say it."""
+    ``by_ends``: the first lane and the last one say it; ``apart``: what tells lanes apart."""
 
     flag: str
     by_ends: bool
+    apart: Terms
+
+
+@dataclass(frozen=True)
+class Ends:
+    """Flags of lanes: whose element is that of the ``first`` lane, which ``follow`` it side by
+    side, and which ``precede`` the last lane. An i1, ``all``: whether each lane has one of these,
+    or has the element of the last lane."""
+
+    first: Value
+    follow: Value
+    precede: Value
+    all: str
 
 
 def side_by_side(
@@ -43,8 +58,35 @@ def side_by_side(
     if not apart or not all(map(_has_borders, (atom for atom, _ in apart))):
         return None
     if _steps_at_most_one(address, apart, lanes, exprs):
-        return Near(_last_is_near(w, address, apart, loads, lanes, exprs), by_ends=True)
-    return Near(_all_are_near(w, address, apart, loads, lanes, exprs), by_ends=False)
+        return Near(_last_is_near(w, address, apart, loads, lanes, exprs), True, apart)
+    return Near(_all_are_near(w, address, apart, loads, lanes, exprs), False, apart)
+
+
+def at_ends(
+    w: Writer, address: Address, apart: Terms, loads: Loads, lanes: Lanes, exprs: Expressions
+) -> Ends:
+    """Which lanes lie at the first lane's element or at the last one's, or beside these; all lanes
+    are active."""
+    count = lanes.count
+    total = _places(w, address, apart, loads, lanes, exprs)
+    numbers = Value(lane_numbers(count, s64), s64, count)
+
+    def of_lane(places: str, lane: int) -> str:
+        element = w.assign(f"extractelement <{count} x i64> {places}, i64 {lane}")
+        return exprs.value(Value(element, s64), s64, count).text
+
+    def equal(places: str, lane: int) -> Value:
+        flags = f"icmp eq <{count} x i64> {places}, {of_lane(places, lane)}"
+        return Value(w.assign(flags), boolean, count)
+
+    # Side by side with a lane is as far from the lanes' numbers as that one.
+    beside = w.assign(f"sub <{count} x i64> {total}, {numbers.text}")
+    first, last = equal(total, 0), equal(total, count - 1)
+    follow, precede = equal(beside, 0), equal(beside, count - 1)
+    either_end = w.assign(f"or {first.typed}, {last.text}")
+    near = w.assign(f"or {follow.typed}, {precede.text}")
+    covered = w.assign(f"or {first.type} {either_end}, {near}")
+    return Ends(first, follow, precede, _all_hold(w, covered, count))
 
 
 def _last_is_near(
@@ -125,21 +167,35 @@ def _of_arithmetic(expr: Binary, lanes: Lanes, exprs: Expressions) -> _Step | No
 def _all_are_near(
     w: Writer, address: Address, apart: Terms, loads: Loads, lanes: Lanes, exprs: Expressions
 ) -> str:
-    count = lanes.count
-    type_ = f"<{count} x i64>"
-    numbers = lane_numbers(count, s64)
-    per_lane = address.lane_coefficient(lanes.var)
-    total = w.assign(f"mul {type_} {numbers}, splat (i64 {per_lane})") if per_lane else ""
-    for atom, step in apart:
-        places = exprs.value(exprs.evaluate(atom, loads), s64, count)
-        scaled = places.text if step == 1 else w.assign(f"mul {places.typed}, splat (i64 {step})")
-        total = w.assign(f"add {type_} {total}, {scaled}") if total else scaled
+    count, type_ = lanes.count, f"<{lanes.count} x i64>"
+    total = _places(w, address, apart, loads, lanes, exprs)
     first = Value(w.assign(f"extractelement {type_} {total}, i64 0"), s64)
+    numbers = lane_numbers(count, s64)
     expected = w.assign(f"add {exprs.value(first, s64, count).typed}, {numbers}")
     flags = w.assign(f"icmp eq {type_} {total}, {expected}")
     if lanes.active < count:
         others = w.assign(f"xor <{count} x i1> {lane_mask(lanes.active, count)}, splat (i1 true)")
         flags = w.assign(f"or <{count} x i1> {flags}, {others}")
+    return _all_hold(w, flags, count)
+
+
+def _places(
+    w: Writer, address: Address, apart: Terms, loads: Loads, lanes: Lanes, exprs: Expressions
+) -> str:
+    """The places of all lanes, but for what is the same in each."""
+    count = lanes.count
+    type_ = f"<{count} x i64>"
+    per_lane = address.lane_coefficient(lanes.var)
+    numbers = lane_numbers(count, s64)
+    total = w.assign(f"mul {type_} {numbers}, splat (i64 {per_lane})") if per_lane else ""
+    for atom, step in apart:
+        places = exprs.value(exprs.evaluate(atom, loads), s64, count)
+        scaled = places.text if step == 1 else w.assign(f"mul {places.typed}, splat (i64 {step})")
+        total = w.assign(f"add {type_} {total}, {scaled}") if total else scaled
+    return total
+
+
+def _all_hold(w: Writer, flags: str, count: int) -> str:
     bits = w.assign(f"bitcast <{count} x i1> {flags} to i{count}")
     return w.assign(f"icmp eq i{count} {bits}, -1")
 
