@@ -8,6 +8,8 @@ written again with the buffer on the stack.
 
 from __future__ import annotations
 
+from functools import partial
+
 from tilewright.dtypes import DType, boolean
 from tilewright.errors import CompilationError
 from tilewright.ir.buffer import Buffer, Space
@@ -39,7 +41,7 @@ from tilewright.targets.llvm.module import LaunchMap
 from tilewright.targets.llvm.past_caches import prefetch_ahead, store_past_caches, streamable
 from tilewright.targets.llvm.plan import Address, Loads, Terms
 from tilewright.targets.llvm.running import any_lane, running
-from tilewright.targets.llvm.side_by_side import Near, at_ends, either, side_by_side
+from tilewright.targets.llvm.side_by_side import Near, either, held_at_an_end, side_by_side
 from tilewright.targets.llvm.types import constant, lane_mask, splat
 from tilewright.targets.llvm.values import Pointer, Result, Value
 from tilewright.targets.llvm.writer import Writer
@@ -212,50 +214,49 @@ class MemoryMap(AddressMap):
                 return more_lanes(self.w, chosen, count)
             near = side_by_side(self.w, address, loads, self.lanes, self.exprs)
             if near is not None:
-                if not near.by_ends:
+                if near.distance is None:
                     self.pointer(address, loads)  # evaluates what both ways need
                 return either(
                     self.w,
                     self.exprs,
                     near.flag,
                     lambda: self._load_from_first(address, loads, mask),
-                    lambda: self._load_from_ends(address, loads, mask, near),
+                    lambda: self._load_beside_an_end(address, loads, mask, near),
                 )
         return self._lane_by_lane(address, loads, mask)
 
-    def _load_from_ends(
+    def _load_beside_an_end(
         self, address: Address, loads: Loads, mask: Value | bool | None, near: Near
     ) -> Value:
-        """Lanes that mostly lie beside the first or the last one, or where these do."""
-        lanes = self.lanes
+        """Lanes of which some may be held at the first one or the last one."""
+        lanes, count = self.lanes, 0 if self.lanes is None else self.lanes.count
         assert lanes is not None
         # Of what a mask leaves out, the first lane or the last one may lie outside.
-        if not near.by_ends or mask is not None or lanes.active < lanes.count:
+        held = None
+        if mask is None and lanes.active == count:
+            held = held_at_an_end(self.w, address, near, loads, lanes, self.exprs)
+        if held is None:
             return self._lane_by_lane(address, loads, mask)
-        ends = at_ends(self.w, address, near.apart, loads, lanes, self.exprs)
 
-        def from_ends() -> Value:
-            buffer, count = address.buffer, lanes.count
+        def load() -> Value:
             pointers = []
             for lane in (0, count - 1):
                 with self.exprs.bound(lanes.var, lane):
                     pointers.append(self.pointer(address, loads, lane))
-            first, last = (self.load_lanes(end, buffer, 1, 1) for end in pointers)
-            distance = (1 - count) * buffer.dtype.bytes
-            pointers[1] = self.advanced(pointers[1], str(distance), distance)
-            whole = self.exprs.chosen(ends.first, first, last, first.dtype)
-            for flags, pointer in zip((ends.follow, ends.precede), pointers, strict=True):
-                near_it = self.load_lanes(pointer, buffer, count, count, flags)
-                whole = self.exprs.chosen(flags, near_it, whole, first.dtype)
-            return whole
+            first, last = pointers
+            distance = (1 - count) * address.buffer.dtype.bytes
+            before = self.advanced(last, str(distance), distance)
+            pairs = ((first, last), (before, first))
+            end, start = (
+                a.moved(self.w.assign(f"select i1 {held.first}, {a.typed}, {b.typed}"), 1)
+                for a, b in pairs
+            )
+            one = self.load_lanes(end, address.buffer, 1, 1)
+            others = self.load_lanes(start, address.buffer, count, count, held.flags)
+            return self.exprs.chosen(held.flags, others, one, one.dtype)
 
-        return either(
-            self.w,
-            self.exprs,
-            ends.all,
-            from_ends,
-            lambda: self._lane_by_lane(address, loads, mask),
-        )
+        lane_by_lane = partial(self._lane_by_lane, address, loads, mask)
+        return either(self.w, self.exprs, held.flag, load, lane_by_lane)
 
     def _lane_by_lane(self, address: Address, loads: Loads, mask: Value | bool | None) -> Value:
         assert self.lanes is not None

@@ -6,9 +6,9 @@ array's borders, or go around them.
 
 No lane is more than one element after the one before it, as clamping only shortens steps: so all
 lie side by side if the last lane does, by its distance from the first. Of what may step further,
-all lanes are compared. In the vector with the border, lanes follow the first one, come before the
-last one, or lie where one of these does: so two loads of vectors and two of single elements have
-all of them. Only what is neither is loaded lane by lane.
+all lanes are compared. In the vector with the border, the first lanes mostly stay where the first
+one is, and the others come before the last one, or the first ones follow the first, and the others
+stay with the last: that is one load of neighbours and one of a single element.
 """
 
 from __future__ import annotations
@@ -17,37 +17,37 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tilewright.dtypes import boolean, s32, s64
-from tilewright.ir.expr import Binary, Cast, Const, Expr, Select
+from tilewright.ir.expr import Binary, Cast, Const, Expr, Select, cast
 from tilewright.ir.visit import reads_memory, walk
 from tilewright.targets.llvm.expressions import Expressions
 from tilewright.targets.llvm.lane_places import told_apart
 from tilewright.targets.llvm.plan import Address, Loads, Terms
 from tilewright.targets.llvm.running import Lanes, differs
 from tilewright.targets.llvm.types import lane_mask, lane_numbers
-from tilewright.targets.llvm.values import Value
+from tilewright.targets.llvm.values import Result, Value
 from tilewright.targets.llvm.writer import Writer
 
 
 @dataclass(frozen=True)
 class Near:
-    """An i1, ``flag``: whether the elements of the active lanes lie side by side, in order;
-    ``by_ends``: the first lane and the last one say it; ``apart``: what tells lanes apart."""
+    """An i1, ``flag``: whether the elements of the active lanes lie side by side, in order. If the
+    ends of ``apart``, which tells lanes apart, say that: the ``distance`` of the last lane's
+    element from the first one's."""
 
     flag: str
-    by_ends: bool
     apart: Terms
+    distance: Value | None = None
 
 
 @dataclass(frozen=True)
-class Ends:
-    """Flags of lanes: whose element is that of the ``first`` lane, which ``follow`` it side by
-    side, and which ``precede`` the last lane. An i1, ``all``: whether each lane has one of these,
-    or has the element of the last lane."""
+class Held:
+    """Lanes that are held at an end. An i1, ``flag``: whether they are. Another, ``first``: whether
+    at the first lane's element, or else at the last one's. Those with ``flags`` are not: the others
+    lie side by side up to the other end's lane."""
 
-    first: Value
-    follow: Value
-    precede: Value
-    all: str
+    flag: str
+    first: str
+    flags: Value
 
 
 def side_by_side(
@@ -57,51 +57,95 @@ def side_by_side(
     apart = told_apart(address, lanes, exprs)
     if not apart or not all(map(_has_borders, (atom for atom, _ in apart))):
         return None
-    if _steps_at_most_one(address, apart, lanes, exprs):
-        return Near(_last_is_near(w, address, apart, loads, lanes, exprs), True, apart)
-    return Near(_all_are_near(w, address, apart, loads, lanes, exprs), False, apart)
+    if not _steps_at_most_one(address, apart, lanes, exprs):
+        return Near(_all_are_near(w, address, apart, loads, lanes, exprs), apart)
+    first, last = (
+        _place(w, address, apart, loads, lanes, exprs, lane) for lane in (0, lanes.active - 1)
+    )
+    distance = w.assign(f"sub {last.typed}, {first.text}")
+    flag = w.assign(f"icmp eq i64 {distance}, {lanes.active - 1}")
+    return Near(flag, apart, Value(distance, s64))
 
 
-def at_ends(
-    w: Writer, address: Address, apart: Terms, loads: Loads, lanes: Lanes, exprs: Expressions
-) -> Ends:
-    """Which lanes lie at the first lane's element or at the last one's, or beside these; all lanes
-    are active."""
-    count = lanes.count
-    total = _places(w, address, apart, loads, lanes, exprs)
-    numbers = Value(lane_numbers(count, s64), s64, count)
+def held_at_an_end(
+    w: Writer, address: Address, near: Near, loads: Loads, lanes: Lanes, exprs: Expressions
+) -> Held | None:
+    """Which lanes are held at the first one or the last one, where all are active and no lane is
+    more than one element after the one before. None where lanes may lie before those before them,
+    but by wrapping."""
+    parts = [_wrapping(atom, lanes, exprs) for atom, _ in near.apart]
+    if near.distance is None or not all(part is not None for part in parts):
+        return None
+    most = lanes.count - 1
 
-    def of_lane(places: str, lane: int) -> str:
-        element = w.assign(f"extractelement <{count} x i64> {places}, i64 {lane}")
-        return exprs.value(Value(element, s64), s64, count).text
+    def place(lane: Result) -> Value:
+        return _place(w, address, near.apart, loads, lanes, exprs, lane)
 
-    def equal(places: str, lane: int) -> Value:
-        flags = f"icmp eq <{count} x i64> {places}, {of_lane(places, lane)}"
-        return Value(w.assign(flags), boolean, count)
+    def same(a: Value, b: Value) -> str:
+        return w.assign(f"icmp eq {a.typed}, {b.text}")
 
-    # Side by side with a lane is as far from the lanes' numbers as that one.
-    beside = w.assign(f"sub <{count} x i64> {total}, {numbers.text}")
-    first, last = equal(total, 0), equal(total, count - 1)
-    follow, precede = equal(beside, 0), equal(beside, count - 1)
-    either_end = w.assign(f"or {first.typed}, {last.text}")
-    near = w.assign(f"or {follow.typed}, {precede.text}")
-    covered = w.assign(f"or {first.type} {either_end}, {near}")
-    return Ends(first, follow, precede, _all_hold(w, covered, count))
+    # As far as the places rise, each by one: those are the first lanes, or the last ones.
+    distance = near.distance
+    climb = Value(w.assign(f"sub i64 {most}, {distance.text}"), s64)
+    first = same(place(0), place(climb))
+    last = same(place(distance), place(most))
+    inside = w.assign(f"icmp ule {distance.typed}, {most}")
+    flag = w.assign(f"and i1 {w.assign(f'or i1 {first}, {last}')}, {inside}")
+    for part in {part for some in parts for part in some or ()}:
+        step = _step(part, lanes, exprs)
+        assert step is not None
+        expected = exprs.value(step.most * most, s64)
+        ends = []
+        for lane in (0, most):
+            with exprs.bound(lanes.var, lane):
+                ends.append(exprs.value(exprs.evaluate(cast(s64, part), loads), s64))
+        rise = Value(w.assign(f"sub {ends[1].typed}, {ends[0].text}"), s64)
+        flag = w.assign(f"and i1 {flag}, {same(rise, expected)}")
+    numbers = Value(lane_numbers(lanes.count, s64), s64, lanes.count)
+    least = Value(w.assign(f"select i1 {first}, {climb.typed}, i64 0"), s64)
+    greatest = Value(w.assign(f"select i1 {first}, i64 {most}, {distance.typed}"), s64)
+    flags = [
+        w.assign(f"icmp {op} {numbers.typed}, {exprs.value(end, s64, lanes.count).text}")
+        for op, end in (("sge", least), ("sle", greatest))
+    ]
+    text = w.assign(f"and <{lanes.count} x i1> {flags[0]}, {flags[1]}")
+    return Held(flag, first, Value(text, boolean, lanes.count))
 
 
-def _last_is_near(
-    w: Writer, address: Address, apart: Terms, loads: Loads, lanes: Lanes, exprs: Expressions
-) -> str:
-    ends = []
-    for lane in (0, lanes.active - 1):
-        with exprs.bound(lanes.var, lane):
-            total = str(address.lane_coefficient(lanes.var) * lane)
-            for atom, step in apart:
-                place = exprs.value(exprs.evaluate(atom, loads), s64)
-                total = w.assign(f"add i64 {total}, {w.assign(f'mul {place.typed}, {step}')}")
-            ends.append(total)
-    distance = w.assign(f"sub i64 {ends[1]}, {ends[0]}")
-    return w.assign(f"icmp eq i64 {distance}, {lanes.active - 1}")
+def _place(
+    w: Writer,
+    address: Address,
+    apart: Terms,
+    loads: Loads,
+    lanes: Lanes,
+    exprs: Expressions,
+    lane: Result,
+) -> Value:
+    """The place of a lane, but for what is the same in each."""
+    coefficient = address.lane_coefficient(lanes.var)
+    total = w.assign(f"mul {exprs.value(lane, s64).typed}, {coefficient}")
+    with exprs.bound(lanes.var, lane):
+        for atom, step in apart:
+            place = exprs.value(exprs.evaluate(atom, loads), s64)
+            total = w.assign(f"add i64 {total}, {w.assign(f'mul {place.typed}, {step}')}")
+    return Value(total, s64)
+
+
+def _wrapping(expr: Expr, lanes: Lanes, exprs: Expressions) -> list[Expr] | None:
+    """The parts of ``expr`` that rise from lane to lane unless they wrap; None where others than
+    these may fall."""
+    if not differs(expr, lanes, exprs.variables):
+        return []
+    step = _step(expr, lanes, exprs)
+    if step is not None and step.exact:
+        return [expr] if expr.type is s32 else []
+    match expr:
+        case Binary(op="min" | "max" | "add"):
+            a, b = _wrapping(expr.a, lanes, exprs), _wrapping(expr.b, lanes, exprs)
+            return None if a is None or b is None else a + b
+        case Cast():
+            return _wrapping(expr.a, lanes, exprs)
+    return None
 
 
 def _steps_at_most_one(address: Address, apart: Terms, lanes: Lanes, exprs: Expressions) -> bool:
@@ -167,35 +211,21 @@ def _of_arithmetic(expr: Binary, lanes: Lanes, exprs: Expressions) -> _Step | No
 def _all_are_near(
     w: Writer, address: Address, apart: Terms, loads: Loads, lanes: Lanes, exprs: Expressions
 ) -> str:
-    count, type_ = lanes.count, f"<{lanes.count} x i64>"
-    total = _places(w, address, apart, loads, lanes, exprs)
-    first = Value(w.assign(f"extractelement {type_} {total}, i64 0"), s64)
-    numbers = lane_numbers(count, s64)
-    expected = w.assign(f"add {exprs.value(first, s64, count).typed}, {numbers}")
-    flags = w.assign(f"icmp eq {type_} {total}, {expected}")
-    if lanes.active < count:
-        others = w.assign(f"xor <{count} x i1> {lane_mask(lanes.active, count)}, splat (i1 true)")
-        flags = w.assign(f"or <{count} x i1> {flags}, {others}")
-    return _all_hold(w, flags, count)
-
-
-def _places(
-    w: Writer, address: Address, apart: Terms, loads: Loads, lanes: Lanes, exprs: Expressions
-) -> str:
-    """The places of all lanes, but for what is the same in each."""
     count = lanes.count
     type_ = f"<{count} x i64>"
-    per_lane = address.lane_coefficient(lanes.var)
     numbers = lane_numbers(count, s64)
+    per_lane = address.lane_coefficient(lanes.var)
     total = w.assign(f"mul {type_} {numbers}, splat (i64 {per_lane})") if per_lane else ""
     for atom, step in apart:
         places = exprs.value(exprs.evaluate(atom, loads), s64, count)
         scaled = places.text if step == 1 else w.assign(f"mul {places.typed}, splat (i64 {step})")
         total = w.assign(f"add {type_} {total}, {scaled}") if total else scaled
-    return total
-
-
-def _all_hold(w: Writer, flags: str, count: int) -> str:
+    first = Value(w.assign(f"extractelement {type_} {total}, i64 0"), s64)
+    expected = w.assign(f"add {exprs.value(first, s64, count).typed}, {numbers}")
+    flags = w.assign(f"icmp eq {type_} {total}, {expected}")
+    if lanes.active < count:
+        others = w.assign(f"xor <{count} x i1> {lane_mask(lanes.active, count)}, splat (i1 true)")
+        flags = w.assign(f"or <{count} x i1> {flags}, {others}")
     bits = w.assign(f"bitcast <{count} x i1> {flags} to i{count}")
     return w.assign(f"icmp eq i{count} {bits}, -1")
 
