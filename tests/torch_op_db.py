@@ -34,6 +34,7 @@ _TOLERANCES = {torch.bfloat16: (1.6e-2, 4e-3), torch.float16: (2e-3, 5e-4)}
 _USUAL = (1e-5, 2e-6)
 # Where equals go is open, unless it is asked for.
 _STABLE = ("argsort", "sort")
+_DIM_OF_PLACES = {"topk": 1, "kthvalue": 1, "median": 0, "nanmedian": 0, "mode": 0}
 # What tracing says of results whose shapes depend on data: such a graph is never captured whole.
 _OPEN = (DynamicOutputShapeException, DataDependentOutputException)
 Leaves = list[Any]
@@ -73,7 +74,8 @@ def judged(case: str, seed: int = 0, target: str = "x86") -> tuple[str, str]:
         if op.name in _STABLE:
             sample.kwargs["stable"] = True
         try:
-            function = _with_what_lies_there(op.op) if op.name == "topk" else op.op
+            dim = _DIM_OF_PLACES.get(op.name)
+            function = op.op if dim is None else _with_what_lies_there(op.op, dim)
             why = _outcome(function, sample, gradients, target)
         except Differs as difference:
             return "wrong", f"sample {number}: {difference}"
@@ -115,13 +117,18 @@ def _samples(case: str, seed: int) -> tuple[Any, bool, list[tuple[int, Any]]]:
     return op, gradients, list(enumerate(samples))[seed % step :: step]
 
 
-def _with_what_lies_there(function: Any) -> Any:
-    """What lies at the places instead of these: which of equal elements comes first is open."""
+def _with_what_lies_there(function: Any, position: int) -> Any:
+    """What lies at the places instead of these: which of equal elements comes first is open.
+    ``position`` is that of the argument which says the dim."""
 
     def run(x: Any, *args: Any, **kwargs: Any) -> Any:
-        values, places = function(x, *args, **kwargs)
-        dim = kwargs.get("dim", args[1] if len(args) > 1 else -1)
-        return values, x.detach().gather(dim, places) if x.dim() else values
+        results = function(x, *args, **kwargs)
+        if isinstance(results, torch.Tensor) or not x.dim():
+            return results if isinstance(results, torch.Tensor) else results[0]
+        values, places = results
+        dim = kwargs.get("dim", args[position] if len(args) > position else -1)
+        kept = places if places.dim() == x.dim() else places.unsqueeze(dim)
+        return values, x.detach().gather(dim, kept)
 
     return run
 

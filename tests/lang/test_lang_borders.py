@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 
 import tilewright as tw
 from needs import DEVICES
+from tilewright.dtypes import dtype
 from tilewright.interpret import run as interpret
 from tilewright.ir import parse_kernel
 
@@ -126,3 +130,33 @@ def test_places_that_bend(place: str) -> None:
     compiled(n=80, x=x, y=y)
     interpret(kernel, {"n": 80, "x": x, "y": wanted})
     assert wanted.any() and (y == wanted).all()
+
+
+# What is held at a border, and its places for all lanes.
+HELD: dict[str, Callable[[Any, int], Any]] = {
+    "max(i - 1, 0)": lambda i, n: np.maximum(i - 1, 0),
+    "min(i + 1, n - 1)": lambda i, n: np.minimum(i + 1, n - 1),
+    "min(max(i - 3, 2), n - 5)": lambda i, n: np.minimum(np.maximum(i - 3, 2), n - 5),
+    "min(s64(s32(i) + s32(1)), n - 1)": lambda i, n: np.minimum(i + 1, n - 1),
+    "(i + 3) % n": lambda i, n: (i + 3) % n,
+}
+
+
+@pytest.mark.parametrize("place", HELD)
+@pytest.mark.parametrize("kind", ["f32", "f64", "s8", "bf16"])
+def test_lanes_that_are_held_at_a_border(place: str, kind: str) -> None:
+    """Vectors with the border anywhere, with two of them, and after them."""
+    kernel = parse_kernel(f"""
+    kernel k(n: s64 in 1..1000, m: s64 in 1..1000, in x: {kind}[2 * m], out y: {kind}[m]):
+      parallel for o in m // 16:
+        vector for l in 16:
+          i = o * 16 + l
+          y[i] = x[{place}]
+    """)
+    compiled = tw.compile(kernel, target="x86")
+    assert ("icmp ule i64" in compiled.source("llvm")) == ("%" not in place)
+    x = np.arange(160).astype(dtype(kind).numpy)
+    for n in (*range(7, 81), 90):
+        y = np.zeros(80, x.dtype)
+        compiled(n=n, m=80, x=x, y=y)
+        assert (y == x[HELD[place](np.arange(80), n)]).all(), n
