@@ -145,6 +145,31 @@ def test_functions_of_all_numbers(dtype: Any, target: str) -> None:
     assert len(right) == len(y) and not wrong
 
 
+@tw.kernel
+def beside(y: tw.array("T", 1), x: tw.array("T", 1), out: tw.array("T", 2)) -> None:
+    i = tw.global_id(0)
+    out[0, i] = tw.atan2(y[i], x[i])
+    out[1, i] = tw.sqrt(abs(x[i]))
+    out[2, i] = tw.rsqrt(abs(x[i]))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_angles_and_roots(dtype: Any, target: str) -> None:
+    """Points in all directions, near and far, and next to the axes."""
+    rng = np.random.default_rng(9)
+    sizes = 10.0 ** rng.uniform(-3, 3, (2, 900)) * rng.choice((-1, 1), (2, 900))
+    sizes[:, :300] = rng.normal(size=(2, 300))
+    y, x = sizes.astype(dtype)
+    out = np.zeros((3, len(x)), dtype)
+    beside.launch(len(x), y, x, out, target=target)
+    wide = WIDER[f"f{np.finfo(dtype).bits}"]
+    a, b = y.astype(wide), x.astype(wide)
+    right = np.stack([np.arctan2(a, b), np.sqrt(abs(b)), 1 / np.sqrt(abs(b))])
+    apart = np.abs(out.astype(wide) - right) / np.spacing(np.abs(right).astype(dtype)).astype(wide)
+    assert (apart.max(1) <= [1.5, 0.51, 2.0]).all()
+
+
 EDGES = np.array([0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan], np.float32)
 
 

@@ -18,37 +18,50 @@ from tilewright.tensor.tensor import Tensor
 from tilewright.tensor.views import iota, part, reshape
 
 
+def _sorted(x: Tensor, count: int, dim: int, *, descending: bool = False) -> tuple[Tensor, ...]:
+    """The first ``count`` of each row, and their places."""
+    if not x.elements:
+        refuse("sorting of nothing is PyTorch's")
+    return ordered(x, dim % x.rank, count, descending=descending)
+
+
+def _row(x: Tensor) -> Tensor:
+    """A single element is a row of one."""
+    return x if x.rank else reshape(x, (1,))
+
+
 @aten("topk.default")
 def topk(
     at: Place, x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
-) -> tuple[Tensor, Tensor]:
-    if not x.rank or not x.elements:
-        refuse("sorting of one element, or none, is PyTorch's")
-    return ordered(x, dim % x.rank, k, descending=largest)
+) -> tuple[Tensor, ...]:
+    first = _sorted(_row(x), k, dim, descending=largest)
+    return tuple(reshape(part_of, at.shape) for part_of in first)
 
 
 @aten("sort.default", "sort.stable")
 def sort(
     at: Place, x: Tensor, dim: int = -1, descending: bool = False, *, stable: bool = True
-) -> tuple[Tensor, Tensor]:
-    return topk(at, x, x.shape[dim] if x.rank else 1, dim, descending)
+) -> tuple[Tensor, ...]:
+    return topk(at, x, _row(x).shape[dim], dim, descending)
 
 
 @aten("kthvalue.default")
 def kthvalue(
     at: Place, x: Tensor, k: int, dim: int = -1, keepdim: bool = False
 ) -> tuple[Tensor, ...]:
-    least = topk(at, x, k, dim, largest=False)
+    x = _row(x)
+    least = _sorted(x, k, dim)
     return tuple(reshape(part(ranks, dim % x.rank, k - 1, k), at.shape) for ranks in least)
 
 
 @aten("median.dim", "nanmedian.dim")
 def median(at: Place, x: Tensor, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, ...]:
     """The lower one of two in the middle; a NaN, if there is one, unless those are left out."""
-    size = x.shape[dim] if x.rank else 1
+    x = _row(x)
+    size, dim = x.shape[dim], dim % x.rank
     if not x.dtype.is_float:
         return kthvalue(at, x, (size + 1) // 2, dim)
-    results, dim = sort(at, x, dim), dim % x.rank
+    results = _sorted(x, size, dim)
     nans = elementwise(lambda s: cast(s64, binary("ne", s, s)), x, dtype=s64, name="nans")
 
     def place(count: Expr) -> Expr:
@@ -68,8 +81,9 @@ def median_of_all(at: Place, x: Tensor) -> Tensor:
 @aten("mode.default")
 def mode(at: Place, x: Tensor, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, ...]:
     """The element that is there most often, the least of several."""
-    values, places = sort(at, x, dim)
+    x = _row(x)
     dim %= x.rank
+    values, places = _sorted(x, x.shape[dim], dim)
     numbers = iota(x.builder, s64, x.shape, dim)
     before = list(axes(x.rank))
     before[dim] = maximum(before[dim] - 1, const(0, s64))
