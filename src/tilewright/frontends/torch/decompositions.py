@@ -51,6 +51,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
             *(aten.native_batch_norm, aten.native_layer_norm_backward, aten._softmax_backward_data),
             *(aten.linalg_vector_norm, aten._weight_norm_interface),
             *(aten.addmv, aten.dist, aten.ldexp, aten._addmm_activation),
+            *(aten.narrow_copy, aten.as_strided_copy),
         ]
     )
     for op in list(table):

@@ -17,7 +17,16 @@ from tilewright.frontends.torch.aten.promotion import (
 from tilewright.frontends.torch.table import Place, aten
 from tilewright.ir.expr import Expr, binary, cast, const, maximum, select, unary
 from tilewright.problems import functions
-from tilewright.problems.special_functions import digamma, erf_inv, erfc, lgamma, polygamma
+from tilewright.problems.special_functions import (
+    bessel_i1e,
+    digamma,
+    erf_inv,
+    erfc,
+    lgamma,
+    next_after,
+    polygamma,
+    zeta,
+)
 from tilewright.problems.unary_functions import UNARY_FUNCTIONS
 from tilewright.tensor.tensor import Tensor
 
@@ -89,10 +98,43 @@ def _digamma(x: Expr) -> Expr:
     return select(binary("eq", x, const(0, x.type)), const(-1, x.type) / x, digamma(x))
 
 
+def _spherical_bessel_j0(x: Expr) -> Expr:
+    """sin(x) / x, by its series near 0."""
+    near: Expr = const(0, x.type)
+    for n in range(6, 0, -1):
+        near = x * x * (near + const((-1) ** n / math.factorial(2 * n + 1), x.type))
+    size = unary("abs", x)
+    usual = select(size < const(0.5, x.type), near + const(1, x.type), unary("sin", x) / x)
+    return select(_is_infinite(x), const(0, x.type), usual)
+
+
+def _angle(x: Expr) -> Expr:
+    zero = const(0, x.type)
+    return select(x < zero, const(math.pi, x.type), select(binary("eq", x, x), zero, x))
+
+
+def _bessel_i1(x: Expr) -> Expr:
+    return bessel_i1e(x) * unary("exp", unary("abs", x))
+
+
+pointwise_op(_angle, "angle.default", kind=TO_FLOAT)
+pointwise_op(_spherical_bessel_j0, "special_spherical_bessel_j0.default", kind=TO_FLOAT)
+pointwise_op(bessel_i1e, "special_i1e.default", kind=TO_FLOAT)
+pointwise_op(_bessel_i1, "special_i1.default", "special_modified_bessel_i1.default", kind=TO_FLOAT)
+pointwise_op(
+    zeta,
+    *(f"special_zeta.{overload}" for overload in ("default", "self_scalar", "other_scalar")),
+    kind=TO_FLOAT,
+)
 pointwise_op(lgamma, "lgamma.default", kind=TO_FLOAT)
 pointwise_op(erfc, "erfc.default", kind=TO_FLOAT)
 pointwise_op(erf_inv, "erfinv.default", kind=TO_FLOAT)
 pointwise_op(_digamma, "digamma.default", kind=TO_FLOAT)
+
+
+@aten("nextafter.default")
+def nextafter(at: Place, x: Tensor, y: Tensor) -> Tensor:
+    return pointwise(at, next_after, x, y, computed=at.dtype)
 
 
 @aten("polygamma.default")

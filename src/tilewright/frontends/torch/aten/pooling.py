@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from tilewright.dtypes import DType
 from tilewright.frontends.torch.table import Place, aten, for_dims
@@ -11,8 +12,9 @@ from tilewright.tensor.contractions import accumulator_for
 from tilewright.tensor.convolution import Window
 from tilewright.tensor.elementwise import convert, elementwise
 from tilewright.tensor.nn.norms import mean
+from tilewright.tensor.nn.ordering import placed_extreme
 from tilewright.tensor.nn.pooling import greatest_of_windows, means, pooled
-from tilewright.tensor.places import Shape, axis, guarded
+from tilewright.tensor.places import Shape, axis, guarded, linear_index
 from tilewright.tensor.reductions import combined
 from tilewright.tensor.tensor import Tensor
 from tilewright.tensor.views import reshape
@@ -98,30 +100,59 @@ def adaptive_avg_pool(at: Place, x: Tensor, size: Sequence[int]) -> Tensor:
     """Window ``o`` of ``m`` along n elements is from floor(o n / m) to ceil((o + 1) n / m)."""
     type_ = accumulator_for(x.dtype)
     first = x.rank - len(size)
-    sizes, results = x.shape[first:], at.shape[first:]
-    if all(m == 1 for m in results):
+    if all(m == 1 for m in at.shape[first:]):
         return reshape(mean(convert(x, type_), range(first, x.rank), at.dtype), at.shape)
+    windows = _adaptive_windows(x.shape, at.shape, first)
+    seen = _seen(convert(x, type_), at.shape, windows, const(0, type_))
+    total = combined(seen, range(x.rank, seen.rank), "add")
+    number = x.builder.tensor(at.shape, cast(type_, windows.count))
+    return elementwise(lambda t, c: t / c, total, number, dtype=at.dtype)
+
+
+@aten("adaptive_max_pool2d.default", "adaptive_max_pool3d.default")
+def adaptive_max_pool(at: Place, x: Tensor, size: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """The greatest of the windows of `adaptive_avg_pool`, and its place in the image."""
+    first = x.rank - len(size)
+    windows = _adaptive_windows(x.shape, at.shape, first)
+    seen = _seen(x, at.shape, windows, const(x.dtype.lowest, x.dtype))
+    place = linear_index(windows.index[first:], x.shape[first:])
+    places = x.builder.tensor(seen.shape, place)
+    return placed_extreme(seen, places, range(x.rank, seen.rank), last_nan=True)
+
+
+@dataclass(frozen=True)
+class _Windows:
+    """Windows of several sizes: ``index`` is the place in the image of a tap (an axis after those
+    of the result for each of ``taps``), ``inside`` whether its window has it, ``count`` how many it
+    has."""
+
+    index: list[Expr]
+    inside: Expr | None
+    taps: list[int]
+    count: Expr
+
+
+def _adaptive_windows(x: Shape, result: Shape, first: int) -> _Windows:
     index: list[Expr] = [axis(n) for n in range(first)]
     conditions: list[Expr] = []
     taps: list[int] = []
     count_of: Expr = const(1)
-    for n, (size_n, m) in enumerate(zip(sizes, results, strict=True)):
+    for n, (size_n, m) in enumerate(zip(x[first:], result[first:], strict=True)):
         out = axis(first + n)
         start, stop = out * size_n // m, ((out + 1) * size_n + (m - 1)) // m
         bounds = [(o * size_n // m, -(-(o + 1) * size_n // m)) for o in range(m)]
         longest = max(b - a for a, b in bounds)
-        place = start + axis(x.rank + n)
+        place = start + axis(len(x) + n)
         if any(b - a < longest for a, b in bounds):
             conditions.append(place < stop)
         taps.append(longest)
         index.append(place)
         count_of = count_of * (stop - start)
-    inside = all_of(conditions)
-    value = convert(x, type_).at(*index)
-    zero = const(0, type_)
-    seen = x.builder.tensor(
-        (*at.shape, *taps), value if inside is None else guarded(value, inside, zero)
-    )
-    total = combined(seen, range(x.rank, x.rank + len(taps)), "add")
-    number = x.builder.tensor(at.shape, cast(type_, count_of))
-    return elementwise(lambda t, c: t / c, total, number, dtype=at.dtype)
+    return _Windows(index, all_of(conditions), taps, count_of)
+
+
+def _seen(x: Tensor, result: Shape, windows: _Windows, outside: Expr) -> Tensor:
+    """What windows see, along dims of its own, and ``outside`` after a window's end."""
+    value, inside = x.at(*windows.index), windows.inside
+    value = value if inside is None else guarded(value, inside, outside)
+    return x.builder.tensor((*result, *windows.taps), value)

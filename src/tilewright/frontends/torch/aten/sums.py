@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,11 +10,12 @@ from tilewright.dtypes import boolean, s64
 from tilewright.frontends.torch.aten.promotion import Number
 from tilewright.frontends.torch.table import Place, aten, dims_of
 from tilewright.ir.expr import cast
+from tilewright.problems.functions import logaddexp
 from tilewright.tensor.contractions import accumulator_for
 from tilewright.tensor.elementwise import convert, elementwise
 from tilewright.tensor.nn import norms
 from tilewright.tensor.nn.ordering import extreme, running, running_extreme
-from tilewright.tensor.reductions import combined
+from tilewright.tensor.reductions import combined, scan
 from tilewright.tensor.tensor import Tensor
 from tilewright.tensor.views import reshape
 
@@ -100,6 +102,16 @@ def cumulated(at: Place, x: Tensor, dim: int, **_: Any) -> Tensor:
     values = convert(rows, accumulator_for(at.dtype))
     sums = running(values, dim % rows.rank, _COMBINERS[at.op])
     return reshape(convert(sums, at.dtype), at.shape)
+
+
+@aten("logcumsumexp.default")
+def logarithms_cumulated(at: Place, x: Tensor, dim: int) -> Tensor:
+    values = convert(reshape(x, x.shape or (1,)), accumulator_for(at.dtype))
+    nothing = at.builder.splat(-math.inf, values.dtype)
+    sums = scan(
+        [values], [nothing], dim % values.rank, lambda old, new: (logaddexp(old[0], new[0]),)
+    )
+    return reshape(convert(sums[0], at.dtype), at.shape)
 
 
 @aten("cummax.default", "cummin.default")
