@@ -85,7 +85,7 @@ def mode(at: Place, x: Tensor, dim: int = -1, keepdim: bool = False) -> tuple[Te
     dim %= x.rank
     values, places = _sorted(x, x.shape[dim], dim)
     numbers = iota(x.builder, s64, x.shape, dim)
-    before = list(axes(x.rank))
+    before: list[Expr] = [*axes(x.rank)]
     before[dim] = maximum(before[dim] - 1, const(0, s64))
     starts = elementwise(
         lambda s, t, n: select(binary("eq", s, t), const(0, s64), n),
