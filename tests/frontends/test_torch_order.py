@@ -81,7 +81,7 @@ def test_places_in_sorted_rows(size: int, right: bool) -> None:
     rows = torch.rand(3, size, generator=g).sort(-1)[0]
     x = torch.cat([rows, rows.new_tensor([[-1.0, 2.0, float("nan")]] * 3)], 1)
 
-    def found(rows: Any, x: Any) -> tuple[Any, ...]:
+    def places(rows: Any, x: Any) -> tuple[Any, ...]:
         row = rows[1].contiguous()
         return (
             torch.searchsorted(rows, x, right=right),
@@ -90,6 +90,7 @@ def test_places_in_sorted_rows(size: int, right: bool) -> None:
             torch.searchsorted(row, 0.5, right=right),
         )
 
-    wanted = found(rows, x)
-    for ours, theirs in zip(_compiled(found, rows, x), wanted, strict=True):
+    wanted = places(rows, x)
+    assert len(wanted) == 4
+    for ours, theirs in zip(_compiled(places, rows, x), wanted, strict=True):
         assert ours.dtype is theirs.dtype and ours.equal(theirs)
