@@ -194,9 +194,10 @@ def _shown(knobs: Knobs, case: GraphCase, stage: str) -> str:
             graph = bind_scalars(graph, numbers) if stage == "groups" else graph
         deciding = Deciding.on(machine, knobs.constant)
         graph = optimized(graph, deciding=deciding)
-        cut = cut_graph(graph, chains_by(deciding))
+        cut = cut_graph(graph, chains_by(deciding), deciding)
         if stage == "groups":
-            groups = groups_in(graph, chains_by(Deciding.on(machine, knobs.constant)))
+            again = Deciding.on(machine, knobs.constant)
+            groups = groups_in(graph, chains_by(again), again)
             return sizes + groups_text(cut, groups, machine, deciding)
         if sizes:
             cut = closed(cut, numbers)

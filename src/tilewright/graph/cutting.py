@@ -1,7 +1,7 @@
 """A graph as steps: which kernels run, on which buffers, and the control around them.
 
 The statements at the top of a graph, and those inside of its `while` and `if` around computes, are
-cut into groups (`schedule.queries.cutting`). Each becomes a kernel under canonical names
+cut into groups (`fusing`). Each becomes a kernel under canonical names
 (`canonical`); equal ones are one. Results go into operands that are not needed any more
 (`in_place`).
 A `while` or `if` whose condition depends on data asks a kernel of its own, which leaves the
@@ -18,6 +18,7 @@ from itertools import pairwise
 from tilewright.dtypes import boolean
 from tilewright.graph import in_place
 from tilewright.graph.canonical import canonical
+from tilewright.graph.fusing import Judge, fused, handed, kernel_of
 from tilewright.graph.launches import Launch
 from tilewright.graph.relabels import relabeled, without_relabels
 from tilewright.ir.buffer import Buffer, buffer
@@ -42,7 +43,7 @@ from tilewright.ir.visit import block, walk_stmts
 from tilewright.recipes.tiled import in_tiles
 from tilewright.runtime.steps import HostStep, IfStep, WhileStep, launches, map_steps
 from tilewright.schedule.queries.access import buffers_allocated
-from tilewright.schedule.queries.cutting import Members, groups_of
+from tilewright.schedule.queries.cutting import Members, products_of
 from tilewright.schedule.queries.flow import Item, Items, item_of
 from tilewright.schedule.queries.place import fresh, sequence
 
@@ -96,20 +97,23 @@ class Products:
 Wanted = Callable[[Sequence[Products]], Sequence[bool]]
 
 
-def cut_graph(graph: Kernel, wanted: Wanted | None = None) -> Cut:
-    """``graph`` in groups, chains of products if they are ``wanted`` (default: all). Kernels take
-    the numbers that sizes of theirs depend on."""
-    return _Cutting(graph, wanted).run()
+def cut_graph(graph: Kernel, wanted: Wanted | None = None, judge: Judge | None = None) -> Cut:
+    """``graph`` in groups, chains of products if they are ``wanted`` (default: all), and what else
+    is faster as one to ``judge`` (default: what shares a loop). Kernels take the numbers that sizes
+    of theirs depend on."""
+    return _Cutting(graph, wanted, judge).run()
 
 
-def groups_in(graph: Kernel, wanted: Wanted | None = None) -> tuple[Group, ...]:
+def groups_in(
+    graph: Kernel, wanted: Wanted | None = None, judge: Judge | None = None
+) -> tuple[Group, ...]:
     """The statements of each launch of `cut_graph`, in the same order."""
-    return tuple(launches(_Cutting(graph, wanted).groups()))
+    return tuple(launches(_Cutting(graph, wanted, judge).groups()))
 
 
 class _Cutting:
-    def __init__(self, graph: Kernel, wanted: Wanted | None) -> None:
-        self.graph, self.wanted = graph, wanted
+    def __init__(self, graph: Kernel, wanted: Wanted | None, judge: Judge | None) -> None:
+        self.graph, self.wanted, self.judge = graph, wanted, judge
         self.params = {param.buffer for param in graph.arrays}
         self.names = {param.name for param in graph.params}
         self.scalars = frozenset(param.var for param in graph.scalars)
@@ -201,14 +205,15 @@ class _Cutting:
                 return [True] * len(chains)
             return self.wanted(
                 [
-                    Products([items[n].stmt for n in members], _handed(members, items, local))
+                    Products([items[n].stmt for n in members], handed(members, items, local))
                     for members in chains
                 ]
             )
 
         # Products that are chained are scheduled for numbers only.
         products = not self.scalars
-        cut = groups_of(items, local, self.names, chains=True, products=products, wanted=wanted)
+        whole = products_of(items, local, self.names, chains=products, wanted=wanted)
+        cut = fused(items, local, whole, self.judge if products else None)
         if products:
             cut = list(_in_tiles(cut, items, local))
         bodies = [[items[n].stmt for n in members.items] for members in cut]
@@ -259,13 +264,6 @@ class _Cutting:
         return launch
 
 
-def _handed(members: Iterable[int], items: Items, local: frozenset[Buffer]) -> set[Buffer]:
-    """What the ``items`` at ``members`` get of others, or leave to them."""
-    inside = frozenset(members)
-    touched = {buffer for n in inside for buffer in items[n].touches}
-    return {b for b in touched if b not in local or not inside.issuperset(items.touching(b))}
-
-
 def _in_tiles(cut: Sequence[Members], items: Items, local: frozenset[Buffer]) -> Iterator[Members]:
     """``cut``, where products that hand on more than stays in a cache are one, if a tile of the
     last can be made of tiles of the others: then predicted times say whether it is."""
@@ -278,7 +276,7 @@ def _in_tiles(cut: Sequence[Members], items: Items, local: frozenset[Buffer]) ->
     for run in runs:
         between = [_passed(a, b, items, local) for a, b in pairwise(run)]
         one = Members(tuple(n for members in run for n in members.items), run[-1].contraction)
-        if sum(between) > _LARGE and in_tiles(_kernel(one, items, local)):
+        if sum(between) > _LARGE and in_tiles(kernel_of(one.items, items, local)):
             yield one
         else:
             yield from run
@@ -293,7 +291,7 @@ def _passed(one: Members, other: Members, items: Items, local: frozenset[Buffer]
     read = frozenset[Buffer]().union(*(items[n].reads for n in one.items)) - written
     results = frozenset[Buffer]().union(*(items[n].writes for n in other.items))
     wanted = frozenset[Buffer]().union(*(items[n].reads for n in other.items))
-    between = (written & wanted) - _handed((*one.items, *other.items), items, local)
+    between = (written & wanted) - handed((*one.items, *other.items), items, local)
     passed = sum(buffer.bytes for buffer in between)
     return passed if passed >= min(_largest(read), _largest(results)) else 0
 
@@ -301,17 +299,6 @@ def _passed(one: Members, other: Members, items: Items, local: frozenset[Buffer]
 def _largest(buffers: Iterable[Buffer]) -> int:
     """Bytes of the largest of ``buffers``; 0 where there are none."""
     return max((buffer.bytes for buffer in buffers), default=0)
-
-
-def _kernel(members: Members, items: Items, local: frozenset[Buffer]) -> Kernel:
-    """What ``members`` do as a kernel, which allocates what nothing else touches."""
-    stmts = [items[n].stmt for n in members.items]
-    touched = dict.fromkeys(_touched_by(items[n] for n in members.items))
-    handed = _handed(members.items, items, local)
-    inside = [b for b in touched if b not in handed]
-    whole = item_of(block(*stmts))
-    params = [(b, whole.access(b)) for b in touched if b in handed]
-    return canonical("products", stmts, params, inside)[0]
 
 
 def is_control(stmt: Stmt) -> bool:

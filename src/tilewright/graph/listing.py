@@ -74,7 +74,7 @@ def groups_text(
     if len(several) > 1:
         lines += ["", *aligned(several, right=(1,))]
     apart = [("from", "to", "KiB", "buffer", "why they are apart")]
-    for boundary in boundaries(cut.graph, groups):
+    for boundary in boundaries(cut.graph, groups, deciding is not None):
         size = f"{boundary.buffer.bytes / 1024:.1f}"
         apart.append(
             (

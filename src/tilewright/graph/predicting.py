@@ -8,18 +8,18 @@ from functools import cached_property
 
 from tilewright.engine.choosing import predicted_seconds
 from tilewright.graph.cutting import Products, Wanted, cut_graph, is_control
+from tilewright.graph.fusing import fused
 from tilewright.graph.parts import packable
 from tilewright.graph.passes.values import Values
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.stmt import Allocate, Block, Compute, Kernel, Let, Param, Stmt
 from tilewright.ir.uses import buffers_in
 from tilewright.machines.machine import Machine
+from tilewright.predict.passing import BETWEEN
 from tilewright.runtime.steps import launches
-from tilewright.schedule.queries.cutting import groups_of
-from tilewright.schedule.queries.flow import item_of
+from tilewright.schedule.queries.cutting import products_of
+from tilewright.schedule.queries.flow import Items, item_of
 
-# What a program takes from one kernel to the next, beside what the kernels take.
-_BETWEEN = 1e-6
 # What stands between chained products takes memory: apart, they have to be this much faster.
 _CLEARLY = 0.9
 # What is decided of them.
@@ -62,6 +62,15 @@ class Deciding:
         """Keeps a decision."""
         self.decisions.append(Decision(what, how, why))
 
+    def both_ways(self, one: Kernel, apart: Sequence[Kernel]) -> tuple[float, float] | None:
+        """The seconds of ``one`` kernel, and of those that do the same ``apart``, with what a
+        program takes between them; None where one has no prediction."""
+        together, *others = (predicted_seconds(kernel, self.machine) for kernel in (one, *apart))
+        separate = [seconds + BETWEEN for seconds in others if seconds is not None]
+        if together is None or len(separate) < len(others):
+            return None
+        return together + BETWEEN, sum(separate)
+
 
 def compared(one: tuple[str, float], other: tuple[str, float]) -> str:
     """Two ways with their predicted seconds, in words."""
@@ -87,10 +96,10 @@ class Parts:
         if any(isinstance(stmt, Let) or is_control(stmt) for stmt in stmts):
             return {}
         positions = [n for n, stmt in enumerate(stmts) if not isinstance(stmt, Allocate)]
-        items = [item_of(stmts[n]) for n in positions]
+        items = Items(item_of(stmts[n]) for n in positions)
         names = {item.name for item in (*self.kernel.params, *self.values.allocated)}
         local = frozenset(self.values.allocated)
-        cut = groups_of(items, local, names, chains=True, products=True)
+        cut = fused(items, local, products_of(items, local, names, chains=True), None)
         groups = [tuple(positions[n] for n in members.items) for members in cut]
         return {n: group for group in groups for n in group}
 
@@ -223,7 +232,7 @@ class _Way:
     def seconds(self, machine: Machine) -> float | None:
         """What they are predicted to take; None where one has no prediction, or there is none."""
         times = [predicted_seconds(kernel, machine, constant) for kernel, constant in self.tasks]
-        whole = sum(time for time in times if time is not None) + _BETWEEN * len(times)
+        whole = sum(time for time in times if time is not None) + BETWEEN * len(times)
         return whole if times and None not in times else None
 
 

@@ -71,7 +71,7 @@ def kept_cut(request: Request, target: Target, helpers: Helpers) -> Cut:
     def make() -> Cut:
         helpers.begin(len(sequence(graph.body)))
         deciding = Deciding.on(target.machine, start.constant, _ahead(target, helpers))
-        return cut_graph(optimized(graph, deciding=deciding), chains_by(deciding))
+        return cut_graph(optimized(graph, deciding=deciding), chains_by(deciding), deciding)
 
     return _kept(
         f"{_decided_by(target)} {request.identity}",
@@ -92,7 +92,8 @@ def kept_prepared(
         prepared = prepare(graph, constant, Deciding.on(target.machine, constant))
         first = None if prepared.before is None else cut_graph(optimized(prepared.before))
         deciding = Deciding.on(target.machine, prepared.constant, _ahead(target, helpers))
-        rest = cut_graph(optimized(prepared.kernel, deciding=deciding), chains_by(deciding))
+        kernel = optimized(prepared.kernel, deciding=deciding)
+        rest = cut_graph(kernel, chains_by(deciding), deciding)
         return PreparedCut(rest, prepared.constant, first)
 
     return _kept(

@@ -27,7 +27,7 @@ from tilewright.ir.stmt import Allocate, For, Kernel, Let, LoopKind, Param, Scal
 from tilewright.ir.uses import buffers_in
 from tilewright.ir.visit import block, replace_buffer
 from tilewright.schedule.queries.access import buffers_allocated, readdress
-from tilewright.schedule.queries.cutting import Members, groups_of
+from tilewright.schedule.queries.cutting import Members, in_rows, products_of
 from tilewright.schedule.queries.flow import Item, flow, item_of
 from tilewright.schedule.queries.place import sequence
 from tilewright.schedule.queries.refusal import refusal
@@ -182,8 +182,8 @@ def _parts(kernel: Kernel, products: bool, loops: tuple[For, ...] = ()) -> _Part
             continue
         buffers = [buffer for buffer in allocated if touching[buffer] <= 1]
         with starting_from(Facts.of(kernel)):
-            groups = groups_of(run, frozenset(buffers), names, chains=False, products=products)
-        for members in groups:
+            whole = products_of(run, frozenset(buffers), names, chains=products)
+        for members in in_rows(run, whole):
             contracts = members.contraction is not None
             parts.append(_Part(_stmts(members, run), contracts, kernel, loops))
     return _Parts(parts, homes)

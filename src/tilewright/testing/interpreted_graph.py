@@ -33,7 +33,9 @@ class InterpretedGraph:
         """Raises the errors of `graph.compiling.compile_graph`, except those of devices."""
         self._signature = Signature(graph.kernel.params)
         deciding = Deciding.on(machine)
-        self._cut = cut_graph(optimized(graph.kernel, deciding=deciding), chains_by(deciding))
+        self._cut = cut_graph(
+            optimized(graph.kernel, deciding=deciding), chains_by(deciding), deciding
+        )
         self._kernels = [InterpretedKernel(kernel, machine) for kernel in self._cut.kernels]
 
     def pack(self, name: str, array: Any) -> Any:
