@@ -50,6 +50,27 @@ MODELS: dict[str, tuple[str, str, dict[str, Any]]] = {
         "num_mel_bins": 8, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
         "decoder_start_token_id": 1, "suppress_tokens": None, "begin_suppress_tokens": None,
     }),
+    "Swin": ("SwinConfig", "SwinForImageClassification", {
+        "image_size": 32, "patch_size": 4, "embed_dim": 16, "depths": [2, 2], "num_heads": [1, 2],
+        "window_size": 4, "num_labels": 7,
+    }),
+    "EfficientNet": ("EfficientNetConfig", "EfficientNetForImageClassification", {
+        "image_size": 32, "width_coefficient": 0.25, "depth_coefficient": 0.25, "hidden_dim": 320,
+        "initializer_range": 0.2, "num_labels": 7,
+    }),
+    "RegNet": ("RegNetConfig", "RegNetForImageClassification", {
+        **_IMAGE, "embedding_size": 8, "hidden_sizes": [16, 32], "depths": [1, 2],
+        "groups_width": 8, "num_labels": 7,
+    }),
+    "CLIP": ("CLIPVisionConfig", "CLIPVisionModel", {
+        "image_size": 32, "patch_size": 8, "hidden_size": 32, "intermediate_size": 48,
+        "num_hidden_layers": 2, "num_attention_heads": 2,
+    }),
+    "SegFormer": ("SegformerConfig", "SegformerForSemanticSegmentation", {
+        "num_encoder_blocks": 2, "depths": [1, 1], "sr_ratios": [2, 1], "hidden_sizes": [16, 32],
+        "patch_sizes": [7, 3], "strides": [4, 2], "num_attention_heads": [1, 2],
+        "mlp_ratios": [2, 2], "decoder_hidden_size": 16, "num_labels": 7,
+    }),
 }  # fmt: skip
 KINDS = ("forward", "bfloat16", "gradients")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from functools import cache
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 
 import tilewright as tw
 from assembly import assembled
+from commands import Command
 from needs import DEVICES, need_device
 from tilewright.graph.graph import Graph
 from tilewright.graph.program import GraphProgram
@@ -88,3 +90,34 @@ def test_what_a_gpu_would_run(name: str) -> None:
     close(results, wanted)
     for kernel in result._kernels:
         assembled(to_ptx(target.lower(kernel._kernel).text, "sm_80"), "sm_80")
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize(
+    ("dtype", "place"),
+    [("float32", "device"), ("bfloat16", "device"), ("float32", "interpreter")],
+)
+@pytest.mark.parametrize("name", import_module("torch_models").MODELS)
+def test_a_fused_network_is_the_unfused_one(
+    name: str, dtype: str, place: str, tmp_path: Path, tilewright: Command
+) -> None:
+    """The program of a graph beside the graph as it stands, in float64; in the interpreter, which
+    finds accesses outside, uninitialized elements and races, its kernels as they are scheduled."""
+    model, inputs = import_module("torch_models").model_of(name)
+    kind = getattr(torch, dtype)
+    arguments = {n: v.to(kind) if v.is_floating_point() else v for n, v in inputs.items()}
+    path = tmp_path / "network.pt2"
+    torch.export.save(torch.export.export(First(model.to(kind)), (), arguments), path)
+    ended = tilewright("verify", "graph", "--on", place, str(path))
+    assert ended.code == 0, ended.out + ended.err
+
+
+class First(torch.nn.Module):
+    """The first result of a model."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, **inputs: Any) -> Any:
+        return self.model(**inputs)[0]
