@@ -248,7 +248,15 @@ BAD: list[tuple[Callable[[], object], str]] = [
     (lambda: tw.rnn("sic4", order="up"), "unknown order 'up'"),
     (lambda: tw.rnn("sic4", activation="elu"), "unknown activation 'ELU'"),
     (lambda: tw.rnn("sic4", dtype="f32:bf16:f32:f32"), "rnn has src of f32, weights of bf16"),
-    (lambda: LIBRARY["shuffle"].parse("4x6").with_option("group", "9" * 5000), "group must be"),  # type: ignore[attr-defined]
+    (lambda: LIBRARY["shuffle"].parse("4x6").with_option("group", "9" * 5000), "group must be"),
+    (lambda: LIBRARY["gather"].parse("4x5:3").with_option("flags", "CC"), "'C' stands twice"),
+    (lambda: LIBRARY["scatter"].parse("4x5:3").with_option("flags", "CC"), "'C' stands twice"),
+    (
+        lambda: LIBRARY["sdpa"].parse("1x2x8x4:1x2x8x4").with_option("flags", "LL"),
+        "'L' stands twice",
+    ),
+    (lambda: LIBRARY["scan"].parse("4x5").with_option("flags", "Q"), "unknown flag 'Q'"),
+    (lambda: tw.softmax("4x"), "a number of shape is missing"),
 ]
 
 

@@ -58,17 +58,18 @@ class Piece:
 
     def integer(self, meaning: str) -> int:
         """The whole number that the piece spells. Raises `ProblemError` when it spells none."""
-        self._check(_INTEGER, f"{meaning} must be a whole number", "write digits only, such as 1")
+        self._check(_INTEGER, meaning, "a whole number", "write digits only, such as 1")
         return int(self.word)
 
     def number(self, meaning: str) -> float:
         """The real number that the piece spells. Raises `ProblemError` when it spells none."""
-        self._check(_NUMBER, f"{meaning} must be a number", "write a decimal number, such as 0.5")
+        self._check(_NUMBER, meaning, "a number", "write a decimal number, such as 0.5")
         return float(self.word)
 
-    def _check(self, form: re.Pattern[str], what: str, cure: str) -> None:
+    def _check(self, form: re.Pattern[str], meaning: str, kind: str, cure: str) -> None:
         if form.fullmatch(self.word) is None:
-            raise ProblemError(f"{what}, not {self.word!r}", where=self.span, cure=cure)
+            wrong = f"must be {kind}, not {self.word!r}" if self.word else "is missing"
+            raise ProblemError(f"{meaning} {wrong}", where=self.span, cure=cure)
 
 
 def unknown(kind: str, piece: Piece, allowed: Iterable[str]) -> ProblemError:

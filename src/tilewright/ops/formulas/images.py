@@ -65,8 +65,8 @@ def prelu(problem: PreluProblem, call: Call) -> Mapping[str, Tensor]:
     x = call.wide("src")
     if call.direction is Direction.BWD_W:
         parts = expression(_left_out, x, call.wide("diff_dst"))
-        once = [n for n, size in enumerate(problem.weights_shape) if size == 1]
-        return {"diff_weights": reshape(combined(parts, once, "add"), problem.weights_shape)}
+        total = combined(parts, problem.broadcast, "add")
+        return {"diff_weights": reshape(total, problem.weights_shape)}
     weights = broadcast_to(convert(call.inputs["weights"], x.dtype), x.shape)
     if call.direction.is_forward:
         return {"dst": expression(_weighted, x, x, weights)}

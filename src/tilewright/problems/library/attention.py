@@ -86,7 +86,8 @@ class AttentionProblem(ListsRecord):
             )
         object.__setattr__(self, "values_size", self.values_size or (size,))
         self._check_mask()
-        object.__setattr__(self, "flags", checked_flags(self.flags, {"L": "logarithms"}))
+        flags = checked_flags(self.flags, {"L": "logarithms"}, once=True)
+        object.__setattr__(self, "flags", flags)
         for name in ("scale", "cap"):
             value = real_number(getattr(self, name), name, name, finite=True)
             object.__setattr__(self, name, value)

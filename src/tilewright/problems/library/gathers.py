@@ -39,7 +39,7 @@ class _Indexed(ListsRecord):
     knobs: ClassVar[tuple[str, ...]] = ("alg", "axis", "flags")
 
     def _complete(self) -> None:
-        flags = checked_flags(self.flags, {"C": "count those out of range"})
+        flags = checked_flags(self.flags, {"C": "count those out of range"}, once=True)
         object.__setattr__(self, "flags", flags)
 
     @property

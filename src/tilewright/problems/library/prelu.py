@@ -71,7 +71,7 @@ class PreluProblem(ListsRecord):
         return src, back, Slot("diff_weights", self.weights_shape, "out", "weights")
 
     @property
-    def _broadcast(self) -> tuple[int, ...]:
+    def broadcast(self) -> tuple[int, ...]:
         """The dims that weights have once."""
         return tuple(i for i, n in enumerate(self.weights_shape) if n == 1)
 
@@ -85,7 +85,7 @@ class PreluProblem(ListsRecord):
             value = np.where(x > 0, g, g * arrays["weights"])
             return {"diff_src": Answer(value, np.abs(value), 2)}
         parts = np.where(x > 0, 0.0, x * g)
-        axes = self._broadcast
+        axes = self.broadcast
         total, size = (part.sum(axis=axes, keepdims=True) for part in (parts, np.abs(parts)))
         terms = math.prod(self.shape[i] for i in axes) + 2
         return {"diff_weights": Answer(total, size, terms)}
@@ -99,7 +99,7 @@ class PreluProblem(ListsRecord):
         back = arrays["diff_dst"]
         if direction is Direction.BWD_D:
             return lambda: torch.where(src > 0, back, back * arrays["weights"])
-        axes = list(self._broadcast)
+        axes = list(self.broadcast)
 
         def work() -> Any:
             parts = torch.where(src > 0, torch.zeros_like(src), src * back)

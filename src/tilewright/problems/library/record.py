@@ -139,11 +139,14 @@ def checked_axis(axis: object, shape: Shape, driver: str, usual: int | None = No
     return axis % rank
 
 
-def checked_flags(flags: object, meanings: Mapping[str, str]) -> str:
+def checked_flags(flags: object, meanings: Mapping[str, str], *, once: bool = False) -> str:
     """The letters of ``flags``, each once, in the order of ``meanings``, which say what they ask
-    for. Raises `ProblemError` for others."""
+    for. Raises `ProblemError` for others, and with ``once`` for a letter that stands twice, which
+    benchdnn takes of its own drivers."""
     letters = flags if isinstance(flags, str) else "?"
-    for letter in letters:
+    for n, letter in enumerate(letters):
+        if once and letter in letters[:n]:
+            raise ProblemError(f"flag {letter!r} stands twice", where="flags", cure="write it once")
         if letter not in meanings:
             meant = ", ".join(f"{name} ({meaning})" for name, meaning in meanings.items())
             raise ProblemError(
