@@ -274,7 +274,9 @@ _HOMES = {
     for module, names in re.findall(r"^(\S+): ((?:.|\n )+)$", _FACE, re.MULTILINE)
     for name in names.split()
 }
-__all__ = sorted(_HOMES)
+if not TYPE_CHECKING:
+    # Type checkers would take a computed list for an empty one.
+    __all__ = sorted(_HOMES)
 
 
 def __getattr__(name: str) -> Any:
@@ -290,4 +292,4 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     # The attributes of any module, and the face, without imports.
-    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})
+    return sorted({*_HOMES, *(name for name in globals() if name.startswith("__"))})

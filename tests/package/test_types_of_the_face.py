@@ -67,6 +67,14 @@ f.lunch()
 tw.matmul("2x3:3x4", dtyp="f32")
 """
 
+ALL = """
+from tilewright import *
+
+def rows(x: "Array[float, 2]") -> None: ...
+
+reveal_type(softmax)
+"""
+
 
 T = TypeVar("T", bound=Any)
 
@@ -95,6 +103,12 @@ def test_right_programs_have_types(tmp_path: Path) -> None:
     assert len(lines) == len(REVEALED), lines
     for line, wanted in zip(lines, REVEALED, strict=True):
         assert re.search(f'Revealed type is "[^"]*{wanted}', line), line
+
+
+@pytest.mark.sweep
+def test_all_names_of_the_face_are_there(tmp_path: Path) -> None:
+    (line,) = said(tmp_path, ALL)
+    assert "LibraryOp" in line
 
 
 @pytest.mark.sweep
