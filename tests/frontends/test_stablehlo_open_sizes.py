@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from math import fmod
+from operator import and_, or_, xor
 from pathlib import Path
 from typing import Any
 
@@ -214,3 +216,91 @@ def test_open_programs_on_the_command_line(tmp_path: Path, tilewright: Command) 
     assert tilewright("verify", "graph", str(path)).lines[0].startswith("PASS")
     shown = tilewright("show", "graph", "--stage", "graph", "--set", "arg0_0_size=3", str(path))
     assert "f32[3, 12]" in shown.out and "s64 in" not in shown.out
+
+
+def calculated(lines: str, *values: int, result: str = "i32") -> list[int]:
+    """What ``lines`` give as %r of the size %n, for values of it."""
+    size = "%n = stablehlo.get_dimension_size %a, dim = 0 : (tensor<?xf32>) -> tensor<i32>\n"
+    text = main(size + lines, "%a: tensor<?xf32>", f"tensor<{result}>")
+    program = compiled(text, "interpreter")
+    return [int(program(np.zeros(n, np.float32))) for n in values]
+
+
+@pytest.mark.parametrize("by", [3, -3])
+@pytest.mark.parametrize(
+    ("op", "exact"), [("divide", lambda a, b: int(a / b)), ("remainder", lambda a, b: fmod(a, b))]
+)
+def test_quotients_round_to_zero(op: str, exact: Callable[[int, int], int], by: int) -> None:
+    lines = (
+        "%f = stablehlo.constant dense<20> : tensor<i32>\n"
+        f"%k = stablehlo.constant dense<{by}> : tensor<i32>\n"
+        "%m = stablehlo.subtract %n, %f : tensor<i32>\n"
+        f"%r = stablehlo.{op} %m, %k : tensor<i32>"
+    )
+    values = (2, 15, 19, 20, 21, 25, 40)
+    assert calculated(lines, *values) == [exact(n - 20, by) for n in values]
+
+
+def test_remainders_of_an_open_divisor() -> None:
+    lines = (
+        "%f = stablehlo.constant dense<20> : tensor<i32>\n"
+        "%m = stablehlo.subtract %f, %n : tensor<i32>\n"
+        "%r = stablehlo.remainder %f, %m : tensor<i32>"
+    )
+    assert calculated(lines, 6, 17, 23, 48) == [6, 2, 2, 20]
+
+
+@pytest.mark.parametrize("type_", ["i8", "ui8", "i1", "ui32"])
+def test_sizes_wrap_as_their_types_do(type_: str) -> None:
+    lines = (
+        "%f = stablehlo.constant dense<20> : tensor<i32>\n"
+        "%m = stablehlo.subtract %n, %f : tensor<i32>\n"
+        f"%q = stablehlo.convert %m : (tensor<i32>) -> tensor<{type_}>\n"
+        f"%p = stablehlo.convert %q : (tensor<{type_}>) -> tensor<i64>\n"
+        "%k = stablehlo.constant dense<7> : tensor<i64>\n"
+        "%r = stablehlo.divide %p, %k : tensor<i64>"
+    )
+    values = np.array([5, 20, 21, 147, 148, 275, 276, 300])
+    dtype = {"i8": np.int8, "ui8": np.uint8, "i1": np.bool_, "ui32": np.uint32}[type_]
+    exact = np.trunc((values - 20).astype(dtype).astype(np.int64) / 7)
+    assert calculated(lines, *values, result="i64") == exact.tolist()
+
+
+def test_products_of_sizes_beyond_32_bits_wrap() -> None:
+    lines = (
+        "%k = stablehlo.constant dense<7> : tensor<i32>\n"
+        "%m = stablehlo.multiply %n, %n : tensor<i32>\n"
+        "%l = stablehlo.multiply %m, %n : tensor<i32>\n"
+        "%r = stablehlo.divide %l, %k : tensor<i32>"
+    )
+    values = (9, 1289, 1291, 3000)
+    wrapped = np.array(values, np.int32) ** 3
+    assert calculated(lines, *values) == np.trunc(wrapped / 7).tolist()
+
+
+@pytest.mark.parametrize(
+    ("op", "exact"), [("and", and_), ("or", or_), ("xor", xor), ("not", lambda n, _: ~n)]
+)
+def test_bits_of_sizes(op: str, exact: Callable[[int, int], int]) -> None:
+    second = "" if op == "not" else ", %k"
+    lines = (
+        "%k = stablehlo.constant dense<12> : tensor<i32>\n"
+        f"%r = stablehlo.{op} %n{second} : tensor<i32>"
+    )
+    assert calculated(lines, 7, 13, 16) == [exact(n, 12) for n in (7, 13, 16)]
+
+
+def test_truth_values_of_sizes_are_numbers() -> None:
+    compare = "%p = stablehlo.compare LT, %n, %k : (tensor<i32>, tensor<i32>) -> tensor<i1>\n"
+    lines = (
+        f"%k = stablehlo.constant dense<7> : tensor<i32>\n{compare}"
+        "%q = stablehlo.convert %p : (tensor<i1>) -> tensor<i32>\n"
+        "%r = stablehlo.add %q, %n : tensor<i32>"
+    )
+    assert calculated(lines, 1, 3, 7, 13) == [2, 4, 7, 13]
+    ordered = (
+        f"%k = stablehlo.constant dense<7> : tensor<i32>\n{compare}"
+        "%t = stablehlo.constant dense<true> : tensor<i1>\n"
+        "%r = stablehlo.compare LT, %p, %t : (tensor<i1>, tensor<i1>) -> tensor<i1>"
+    )
+    assert calculated(ordered, 3, 7, 13, result="i1") == [0, 1, 1]

@@ -18,8 +18,10 @@ def is_open(number: object) -> bool:
     return isinstance(number, StandIn | OpenTruth)
 
 
-def less(a: int, b: int) -> Truth:
-    """Whether ``a < b``."""
+def less(a: Any, b: Any) -> Truth:
+    """Whether ``a < b``, of numbers or of truth values."""
+    if isinstance(a, bool | OpenTruth) or isinstance(b, bool | OpenTruth):
+        return both(negated(a), b)
     sizes = _sizes_of(a, b)
     return a < b if sizes is None else sizes.less(a, b)
 
@@ -95,7 +97,14 @@ def quotient(a: int, b: int) -> Any:
 
 def remainder(a: int, b: int) -> Any:
     """What `quotient` leaves: of the sign of ``a``."""
-    return chosen(less(a, 0), -(-a % b), a % b)
+    by = greatest(b, -b)
+    return chosen(less(a, 0), -(-a % by), a % by)
+
+
+def wrapped(number: int, low: int, high: int) -> int:
+    """``number`` as a type from ``low`` to ``high`` has it: whether it lies outside is decided."""
+    outside = less(number, low) or less(high, number)
+    return (number - low) % (high - low + 1) + low if outside else number
 
 
 def _sizes_of(*numbers: int) -> OpenSizes | None:

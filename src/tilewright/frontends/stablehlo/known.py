@@ -13,6 +13,7 @@ from tilewright.frontends.stablehlo.syntax import Operation
 from tilewright.frontends.stablehlo.types import Element, Integer, numpy_type
 from tilewright.frontends.stablehlo.values import Array
 from tilewright.ir import whole_numbers
+from tilewright.ir.open_sizes import OpenTruth
 from tilewright.tensor.known import is_open
 
 Compute = Callable[..., Any]
@@ -78,7 +79,9 @@ def elementwise(
     if compute is None or (boolean and name not in _OF_TRUTH):
         return None
     if any(is_open(operand_known) for operand_known in values):
-        return _of_open(_OPEN.get(direction or name), values)
+        if name in _BITS and not boolean:
+            return None
+        return _of_open(_OPEN.get(direction or name), values, result)
     with np.errstate(all="ignore"):
         values_array = np.asarray(compute(*values))
         if result == Integer(1):
@@ -86,12 +89,27 @@ def elementwise(
         return np.asarray(values_array.astype(numpy_type(result)))
 
 
-def _of_open(function: Compute | None, values: Sequence[Any]) -> NDArray[Any] | None:
-    """``function`` of the elements of arrays, of which some are open."""
+def _of_open(
+    function: Compute | None, values: Sequence[Any], result: Integer
+) -> NDArray[Any] | None:
+    """``function`` of the elements of arrays, of which some are open, as the type of the result."""
     if function is None:
         return None
+
+    def element(*numbers: Any) -> Any:
+        number = function(*numbers)
+        truth = isinstance(number, bool | OpenTruth)
+        if result == Integer(1):
+            return number if truth else whole_numbers.negated(whole_numbers.equal(number, 0))
+        number = whole_numbers.chosen(number, 1, 0) if truth else number
+        if result.bits < 64:
+            return whole_numbers.wrapped(number, result.low, result.high)
+        if not result.signed and whole_numbers.less(number, 0):
+            raise OverflowError("beyond the sizes of arrays")
+        return number
+
     try:
-        of_arrays = np.frompyfunc(function, len(values), 1)
+        of_arrays = np.frompyfunc(element, len(values), 1)
         return np.asarray(of_arrays(*(value.astype(object) for value in values)), object)
     except ArithmeticError:
         return None
@@ -123,4 +141,5 @@ _OPEN: Mapping[str, Compute] = {
     "GT": lambda a, b: whole_numbers.less(b, a),
     "GE": lambda a, b: whole_numbers.negated(whole_numbers.less(a, b)),
 }
-_OF_TRUTH = ("and", "compare", "convert", "not", "or", "select", "xor")
+_BITS = ("and", "not", "or", "xor")
+_OF_TRUTH = (*_BITS, "compare", "convert", "select")
