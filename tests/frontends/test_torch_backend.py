@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
+import gc
 import sys
 import tomllib
+import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
@@ -180,6 +183,102 @@ def test_parameters_that_lie_elsewhere_are_seen(freeze: bool) -> None:
     with torch.no_grad():
         model[2].weight.mul_(2.0)
     check()
+
+
+def test_a_program_keeps_no_memory_of_parameters() -> None:
+    """Of a model that is gone, or whose parameters lie elsewhere."""
+    from torch.multiprocessing.reductions import StorageWeakRef
+
+    nn = torch.nn
+    model, x = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8)).eval(), torch.randn(4, 8)
+    fast = compiled(lambda model, x: model(x))
+
+    with torch.no_grad():
+        close(fast(model, x), model(x))
+        before = [StorageWeakRef(p.untyped_storage()) for p in model.parameters()]
+        for parameter in model.parameters():
+            parameter.data = parameter.data * 2
+        assert all(storage.expired() for storage in before)
+        close(fast(model, x), model(x))
+        before = [StorageWeakRef(p.untyped_storage()) for p in model.parameters()]
+        parameters = [weakref.ref(p) for p in model.parameters()]
+        del model, parameter
+        gc.collect()
+        assert all(storage.expired() for storage in before)
+        assert not any(parameter() for parameter in parameters)
+
+
+@pytest.mark.parametrize("freeze", [True, False])
+def test_parameters_may_be_changed_in_all_ways(freeze: bool) -> None:
+    """Tied ones, and several in one memory; one that is gone, whose place another one gets; in
+    inference mode, where no versions are counted."""
+    nn = torch.nn
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            flat = torch.randn(3 * 64)
+            self.first, self.second = (nn.Parameter(flat[64 * n :][:64].view(8, 8)) for n in (0, 1))
+            self.third, self.tied = nn.Linear(8, 8), nn.Linear(8, 8)
+            self.tied.weight = self.third.weight
+            self.register_buffer("scale", torch.ones(()))
+
+        def forward(self, x: Any) -> Any:
+            x = torch.relu(x @ self.first) @ self.second * self.scale
+            return self.tied(torch.relu(self.third(x)))
+
+    model, x = Model().eval(), torch.randn(4, 8)
+    fast = compiled(model, freeze=freeze)
+
+    def check() -> None:
+        with torch.no_grad():
+            for _ in range(2):
+                close(fast(x), model(x), 1e-4)
+        model.zero_grad()
+
+    check()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    model(x).sum().backward()
+    optimizer.step()
+    check()
+    with torch.no_grad():
+        model.first.set_(torch.randn(8, 8))
+        check()
+        model.second.copy_(torch.randn(8, 8))
+        check()
+        model.scale.resize_(0).resize_(()).fill_(3.0)
+        check()
+    state = {name: torch.randn_like(value) for name, value in model.state_dict().items()}
+    model.load_state_dict(state, assign=True)
+    check()
+    model.tied.weight = model.third.weight
+    check()
+    for parameter in model.parameters():
+        parameter.requires_grad_(False)
+    check()
+    for _ in range(4):
+        del model.first
+        model.first = nn.Parameter(torch.randn(8, 8))
+        check()
+    model.double()
+    x = x.double()
+    check()
+    model.float()
+    x = x.float()
+    check()
+    twin = copy.deepcopy(model)
+    with torch.no_grad():
+        twin.first.mul_(2)
+        other = compiled(twin, freeze=freeze)
+        close(other(x), twin(x), 1e-4)
+    check()
+    with torch.inference_mode():
+        of_inference = Model().eval()
+        run = compiled(of_inference, freeze=freeze)
+        for _ in range(3):
+            close(run(x), of_inference(x), 1e-4)
+            of_inference.first.mul_(1.5)
+            of_inference.second.data = torch.randn(8, 8)
 
 
 def test_parameters_that_are_copied_are_read_in_each_call() -> None:

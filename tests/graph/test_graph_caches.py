@@ -7,7 +7,10 @@ import json
 import struct
 import sys
 import threading
+import weakref
 import zlib
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -295,20 +298,86 @@ def test_a_process_that_ends_leaves_the_rest_to_others(fresh: None) -> None:
 def test_a_bar_appears_before_any_kernel_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reporting, "_PATIENCE", 0.0)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    frozen = gc.get_freeze_count()
     with reporting.long_compilation("reading the graph") as bar:
         assert bar._timer is not None
         bar._timer.join()
         assert bar._bar.tasks[0].description == "reading the graph"
-        assert gc.get_freeze_count() > 0
         with reporting.long_compilation() as inner:
             assert inner is bar and bar._bar.tasks[0].description == "cutting the graph"
         assert bar._bar is not None
         bar(1, 3)
         assert (bar._bar.tasks[0].completed, bar._bar.tasks[0].total) == (1, 3)
-    # Some of what is frozen may be there no more.
-    assert bar._bar is None and gc.get_freeze_count() <= frozen
+    assert bar._bar is None
     monkeypatch.setattr(sys.stderr, "isatty", lambda: False, raising=False)
     with reporting.long_compilation() as quiet:
         quiet(1, 3)
         assert quiet._timer is None and quiet._bar is None
+
+
+class _Cycle:
+    """Garbage, which only Python's search finds."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+@pytest.fixture
+def unfrozen() -> Iterator[None]:
+    """The tests' own setting freezes."""
+    gc.unfreeze()
+    yield
+    gc.freeze()
+
+
+def test_many_compilations_leave_garbage_to_be_found(unfrozen: None) -> None:
+    """To freeze begins a count anew: garbage of between was never looked for."""
+    left = list[weakref.ref[_Cycle]]()
+    for _ in range(400):
+        with reporting.long_compilation():
+            pass
+        cycles = [_Cycle() for _ in range(600)]
+        left += map(weakref.ref, cycles)
+        del cycles
+    assert sum(cycle() is not None for cycle in left) < len(left) // 2
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_what_is_there_is_frozen_once_it_was_looked_at(unfrozen: None, fails: bool) -> None:
+    with suppress(ValueError), reporting.long_compilation():
+        gc.collect(1)
+        assert gc.get_freeze_count() == 0
+        gc.collect()
+        assert gc.get_freeze_count() > 0
+        if fails:
+            raise ValueError
+    assert gc.get_freeze_count() == 0
+    gc.freeze()
+    with reporting.long_compilation():
+        gc.collect()
+    assert gc.get_freeze_count() > 0
+
+
+def test_a_prediction_that_is_interrupted_begins_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who is told to stop waited until all were predicted."""
+
+    def interrupted(*_: object) -> float:
+        raise KeyboardInterrupt
+
+    class Helper(workers._Helper):
+        def __init__(self) -> None:
+            self.jobs = list[workers._Job]()
+
+        def work(self, job: workers._Job) -> workers._Begun:
+            self.jobs.append(job)
+            return workers._Begun(job)
+
+        def finish(self) -> None:
+            pass
+
+    monkeypatch.setattr(workers, "predicted_seconds", interrupted)
+    cut = cut_graph(several())
+    tasks = list(zip(cut.kernels, packable(cut, ()), strict=True))
+    with pytest.raises(KeyboardInterrupt), workers.Helpers() as helpers:
+        helpers._spare.append(helper := Helper())
+        helpers.predict(tasks, find_target("x86").machine, "x86")
+    assert not list(helper.jobs[0].tasks.rest())

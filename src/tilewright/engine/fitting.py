@@ -105,9 +105,10 @@ class Fitting:
         self._check(arrays, pointers)
         return pointers
 
-    def holding(self, held: dict[str, Any]) -> Callable[[dict[str, Any]], Any]:
-        """`pointers`, from now on without looking at the arrays ``held``: a function of the others,
-        which takes as long as there are others. Its result is an array of ctypes'."""
+    def holding(self, held: dict[str, Any], keeps: bool) -> Callable[[dict[str, Any]], Any]:
+        """`pointers`, from now on without looking at the arrays ``held``, which it ``keeps`` or the
+        caller does: a function of the others, which takes as long as there are others. Its result
+        is an array of ctypes'."""
         usual, rest = [0] * len(self._getters), list[tuple[int, str, Getter]]()
         for n, (name, getter) in enumerate(self._getters):
             if name in held:
@@ -117,6 +118,7 @@ class Fitting:
         apart = self._apart_from(usual, [n for n, _, _ in rest])
         kind = ctypes.c_uint64 * len(usual)
         template, missing = kind(*usual), len(self.forms) - len(held)
+        names = held if keeps else dict.fromkeys(held)
 
         def pointers(arrays: dict[str, Any]) -> Any:
             filled = kind.from_buffer_copy(template)
@@ -124,9 +126,9 @@ class Fitting:
                 for n, name, getter in rest:
                     filled[n] = getter(arrays[name])
             except KeyError as error:
-                raise self.signature.misnamed(held | arrays, error.args[0]) from None
+                raise self.signature.misnamed(names | arrays, error.args[0]) from None
             if len(arrays) != missing or not apart(filled):
-                self._check(held | arrays, list(filled))
+                self._check(names | arrays, list(filled))
             return filled
 
         return pointers

@@ -9,9 +9,17 @@ from typing import Any
 from tilewright.engine.kernel import CompiledKernel
 
 
-def holding(kernel: CompiledKernel, arrays: dict[str, Any]) -> Callable[..., object]:
-    """``kernel`` with these ``arrays``, which are kept, and checked now: a function of all other
-    arguments by name, results among them.
+def holds_addresses(kernel: CompiledKernel) -> bool:
+    """Whether `holding` needs nothing of its arrays but their addresses on the host."""
+    return kernel.fitting is not None and kernel.fitting.placing is None
+
+
+def holding(
+    kernel: CompiledKernel, arrays: dict[str, Any], *, keeps: bool = True
+) -> Callable[..., object]:
+    """``kernel`` with these ``arrays``, which are checked now: a function of all other arguments by
+    name, results among them. It ``keeps`` the arrays, or the caller does where it
+    `holds_addresses`.
 
     Raises what a call does for ``arrays`` that do not fit, on the host; of a kernel that takes
     numbers or arrays of a device, each call checks them.
@@ -19,5 +27,5 @@ def holding(kernel: CompiledKernel, arrays: dict[str, Any]) -> Callable[..., obj
     fitting = kernel.fitting
     if fitting is None or fitting.placing is not None:
         return partial(kernel, **arrays)
-    pointers, run, threads = fitting.holding(arrays), kernel.code.run, kernel.threads
+    pointers, run, threads = fitting.holding(arrays, keeps), kernel.code.run, kernel.threads
     return lambda **others: run(pointers(others), threads)

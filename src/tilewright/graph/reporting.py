@@ -18,25 +18,44 @@ _PATIENCE = 1.0
 @contextmanager
 def long_compilation(what: str = "cutting the graph") -> Iterator[Bar]:
     """A bar while something is compiled, which begins with ``what``: a new one, or the one that is
-    there already. Meanwhile Python looks for garbage among what is new only: all that a process
-    with a network has, it would look through many times."""
+    there already. Meanwhile Python looks through all there is for garbage once at most, then among
+    what is new: all that a process with a network has, it would look through many times."""
     outer = _outer.get()
     if outer is not None:
         outer.begin(what)
         yield outer
         return
-    # Who has frozen something goes on having it so.
-    freezes = gc.get_freeze_count() == 0
-    with Bar(what) as bar:
+    with Bar(what) as bar, _frozen_once():
         token = _outer.set(bar)
         try:
-            if freezes:
-                gc.freeze()
             yield bar
         finally:
             _outer.reset(token)
-            if freezes:
-                gc.unfreeze()
+
+
+@contextmanager
+def _frozen_once() -> Iterator[None]:
+    """What is left when Python has looked through everything is frozen.
+
+    Not before: to freeze begins the count anew by which Python looks for garbage, which it would
+    never do among what was there when many short compilations follow each other.
+    """
+    freezes = False
+
+    def told(phase: str, info: dict[str, int]) -> None:
+        nonlocal freezes
+        # Who has frozen something goes on having it so.
+        if phase == "stop" and info["generation"] == 2 and gc.get_freeze_count() == 0:
+            freezes = True
+            gc.freeze()
+
+    gc.callbacks.append(told)
+    try:
+        yield
+    finally:
+        gc.callbacks.remove(told)
+        if freezes:
+            gc.unfreeze()
 
 
 class Bar:

@@ -56,6 +56,16 @@ class Tasks:
                 task = self._tasks.pop(number)
             yield number, task
 
+    @contextmanager
+    def ending(self) -> Iterator[None]:
+        """At an error, none begins another one."""
+        try:
+            yield
+        except BaseException:
+            with self._lock:
+                self._tasks.clear()
+            raise
+
     def _rank(self, number: int, taker: object) -> int:
         begun = self._begun.get(number)
         return 1 if begun is None else 0 if begun is taker else 2
@@ -87,8 +97,9 @@ class Helpers:
             self._scheduled[_key(task)] = helper
 
         jobs = [(helper, helper.work(_Job(left, _common(target), done))) for helper in self._spare]
-        for _, (kernel, constant) in left.rest():
-            predicted_seconds(kernel, machine, constant)
+        with left.ending():
+            for _, (kernel, constant) in left.rest():
+                predicted_seconds(kernel, machine, constant)
         for helper, job in jobs:
             helper.wait(job)
 
@@ -107,11 +118,8 @@ class Helpers:
         for helper in working:
             helper.work(job)
         try:
-            yield left
-        except BaseException:
-            for _ in left.rest():
-                pass  # none begins another one
-            raise
+            with left.ending():
+                yield left
         finally:
             for helper in working:
                 helper.finish()

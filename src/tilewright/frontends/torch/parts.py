@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
+from functools import partial
 from operator import is_, itemgetter
 from typing import Any
 
@@ -12,7 +13,7 @@ import torch
 from torch.fx import Graph, Node
 
 from tilewright.engine import CompiledKernel
-from tilewright.engine.holding import holding
+from tilewright.engine.holding import holding, holds_addresses
 from tilewright.errors import ArgumentError
 from tilewright.frontends.torch.checks import NAME, NONE, Checks
 from tilewright.frontends.torch.forms import Form
@@ -108,9 +109,9 @@ def _output(
 class Part:
     """A compiled part: called with tensors in the order of the graph's inputs, it gives new ones.
 
-    ``fixed`` are the inputs that are parameters: they are looked at when they are first seen, and
-    again when they have changed, as their versions and their places in memory tell. What depends on
-    frozen ones alone is computed then; others are read in each call, where they lie.
+    ``fixed`` are the inputs that are parameters. What depends on frozen ones alone is computed when
+    they are first seen, and again when they have changed, as their versions and their places in
+    memory tell; others are read in each call, and looked at when they lie elsewhere.
     """
 
     @classmethod
@@ -122,13 +123,10 @@ class Part:
         }
         frozen = names if options.freeze else ()
         divided = compile_divided(what.kernel, frozen, options.target, options.threads)
-        if not options.freeze:
-            passed = names.intersection(divided.program.signature.names)
-            divided = replace(divided, constant={name: name for name in passed})
         return cls(what, fixed, divided, options.freeze)
 
     def __init__(
-        self, what: Translated, fixed: Collection[int], divided: Divided, frozen: bool = True
+        self, what: Translated, fixed: Collection[int], divided: Divided, frozen: bool = False
     ) -> None:
         self.kernel = what.kernel
         self._outputs, self._faults = what.outputs, what.faults
@@ -136,9 +134,12 @@ class Part:
         self.compiled = divided.program
         passed = set(divided.program.signature.names)
         parameters = [entry for entry in inputs if entry[0] in fixed]
-        if not frozen:
-            parameters = [entry for entry in parameters if entry[1] in divided.constant]
-        self._parameters = _Parameters(divided, parameters, frozen)
+        self._parameters: _Frozen | _Unfrozen
+        if frozen:
+            self._parameters = _Frozen(divided, parameters)
+        else:
+            parameters = [entry for entry in parameters if entry[1] in passed]
+            self._parameters = _Unfrozen(divided.program, parameters)
         self._inputs = [entry for entry in inputs if entry[0] not in fixed and entry[1] in passed]
 
     def __call__(self, *tensors: Any) -> tuple[Any, ...]:
@@ -212,25 +213,49 @@ class _Made:
         return (versions[n], places[n]) == (tensor._version, tensor.data_ptr())
 
 
-class _Parameters:
-    """What a program takes for parameters, made of them when they change.
+class _Unfrozen:
+    """What a program takes for parameters that it reads in each call: where they lie.
 
-    Versions count changes in place, but those through ``.data`` and ``.numpy()``, which PyTorch
-    does not count: that there are none is what who freezes them says. Others are passed as they
-    lie.
+    Nothing is kept but addresses: a program may be there longer than a model, and must not keep the
+    memory of one that is gone, or has other parameters now.
     """
 
-    def __init__(
-        self, divided: Divided, inputs: Sequence[tuple[int, str, Form]], frozen: bool
-    ) -> None:
-        self._frozen = frozen
+    def __init__(self, compiled: CompiledKernel, inputs: Sequence[tuple[int, str, Form]]) -> None:
+        self._compiled, self._inputs = compiled, inputs
+        self._chosen = _chooser([n for n, _, _ in inputs])
+        self._placed: tuple[list[int], Callable[..., object]] | None = None
+
+    def program(self, tensors: Sequence[torch.Tensor]) -> Callable[..., object]:
+        """The program with its arrays, as a function of the others by name."""
+        parameters = self._chosen(tensors)
+        places = list(map(torch.Tensor.data_ptr, parameters))
+        placed = self._placed  # Other threads may call with parameters of their own.
+        if placed is not None and placed[0] == places:
+            return placed[1]
+        arrays = {
+            name: form.array(tensor.detach())
+            for (_, name, form), tensor in zip(self._inputs, parameters, strict=True)
+        }
+        if not holds_addresses(self._compiled) or places != [
+            array.data_ptr() for array in arrays.values()
+        ]:
+            # A copy is of this call only: what changes without being counted counts, too.
+            return partial(self._compiled, **arrays)
+        self._placed = placed = places, holding(self._compiled, arrays, keeps=False)
+        return placed[1]
+
+
+class _Frozen:
+    """What a program takes for frozen parameters, made of them when they change.
+
+    Versions count changes in place, but those through ``.data`` and ``.numpy()``, which PyTorch
+    does not count: that there are none is what who freezes them says.
+    """
+
+    def __init__(self, divided: Divided, inputs: Sequence[tuple[int, str, Form]]) -> None:
         self._inputs, self._compiled, self._constant = inputs, divided.program, divided.constant
         self._before = divided.before
-        numbers = [n for n, _, _ in inputs]
-        # (Of one number, `itemgetter` gives no tuple.)
-        self._chosen = (
-            itemgetter(*numbers) if len(numbers) > 1 else lambda all: [all[n] for n in numbers]
-        )
+        self._chosen = _chooser([n for n, _, _ in inputs])
         self._made: _Made | None = None
 
     def program(self, tensors: Sequence[torch.Tensor]) -> Callable[..., object]:
@@ -250,10 +275,8 @@ class _Parameters:
         changed = set[str]()
         for n, ((_, name, form), tensor) in enumerate(zip(self._inputs, parameters, strict=True)):
             if old is None or marks is None or not old.is_as_it_was(n, tensor):
-                array = values[name] = form.array(tensor.detach())
+                values[name] = form.array(tensor.detach())
                 changed.add(name)
-                if not self._frozen and array.data_ptr() != tensor.data_ptr():
-                    marks = None  # A copy: what changes without being counted counts, too.
         if self._before is not None:
             changed.update(self._prepared(self._before, values, changed))
         compiled = self._compiled
