@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tilewright.graph.cutting import cut_graph
-from tilewright.graph.fusing import fused, kernel_of
+from tilewright.graph.fusing import _Fusing, fused, kernel_of
 from tilewright.graph.fusion_rules import MOST_IN_CHAIN, RULES, Pair, Part, refusal
 from tilewright.graph.graph import Graph
 from tilewright.graph.predicting import Deciding
@@ -270,6 +270,47 @@ def test_bytes_take_longer_the_farther_they_come() -> None:
     assert rates == sorted(rates) and rates[0] < rates[-1]
     usual = Passing.on(replace(machine, costs=None))
     assert usual == Passing.on(None) and usual.seconds(1 << 20, 30) == pytest.approx(1e-9)
+
+
+def test_what_is_filled_twice_is_filled_twice() -> None:
+    """The second fill is what touches the memory after the first."""
+    fill = "  compute {name}(m in {rows}, n in 48):\n    r[m, n] = {value}.0\n"
+    fills = fill.format(name="fives", rows=64, value=5) + fill.format(name="ones", rows=9, value=1)
+    kernel = graph(fills + mapped("reader", "r", "y"))
+    assert groups(kernel)[0] == ("fives", "ones", "reader")
+    kernel = graph(fills + PRODUCT.format(name="product", a="r", to="y"))
+    assert groups(kernel)[:2] == [("fives", "ones"), ("product",)]
+
+
+def test_a_factor_is_filled_before_what_reads_it_ahead_of_the_end_of_a_product() -> None:
+    kernel = graph(
+        "  compute ones(m in 64, n in 48):\n    r[m, n] = 1.0\n"
+        "  alloc t: f32[64, 48]\n"
+        "  compute init(m in 64, n in 48):\n    t[m, n] = 0.0\n"
+        + PRODUCT.format(name="product", a="r", to="t")
+        + REVERSED.format(a="r").replace("y[", "z[")
+        + mapped("end", "t", "y")
+    )
+    assert groups(kernel) == [("ones",), ("reversed",), ("init", "product", "end")]
+
+
+def test_what_a_pair_saves_does_not_depend_on_the_order_of_sets() -> None:
+    sizes = (3, 7, 11, 13, 17, 19)
+    allocated = "".join(f"  alloc t{n}: f32[{n}]\n" for n in sizes)
+    reads = "".join(f"    a{n} = t{n}[0]\n" for n in sizes)
+    kernel = f"kernel net(out y: f32[1]):\n{allocated}" + "".join(
+        f"  compute {name}(m in 1):\n{reads}    t{sizes[0]}[m] = " + " + ".join(values) + "\n"
+        for name, values in {k: [f"a{n}" for n in sizes] for k in ("first", "second")}.items()
+    )
+    kernel += f"  compute end(m in 1):\n    a = t{sizes[0]}[m]\n    y[m] = a\n"
+    machine = replace(find_target("x86:avx2").machine, costs=None)
+    saved = set()
+    for _ in range(20):
+        local, items = flow(parse_kernel(kernel))
+        fusing = _Fusing(Items(items), frozenset(local), [], Deciding(machine))
+        first, second, _ = fusing.units
+        saved.add(fusing._saved(first, second))
+    assert len(saved) == 1
 
 
 def test_nothing_is_nothing() -> None:

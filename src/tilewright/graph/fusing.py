@@ -17,7 +17,7 @@ import heapq
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass, field, replace
-from math import prod
+from math import fsum, prod
 from typing import Protocol
 
 from tilewright.graph.canonical import canonical
@@ -132,7 +132,7 @@ class _Fusing:
 
     def _saved(self, producer: _Unit, consumer: _Unit) -> float:
         """Seconds that one kernel takes less, roughly."""
-        saved = self.passing.launch
+        saved = [self.passing.launch]
         members = {*producer.members, *consumer.members}
         for held in producer.touches & consumer.touches:
             size, passed = bytes_of(held), self._touched(consumer, held)
@@ -142,8 +142,9 @@ class _Fusing:
                 passed += self._touched(producer, held) if inside else 0
                 # A product that computes its factor copies it.
                 passed -= 2 * size if consumer.part.contracts else 0
-            saved += self.passing.seconds(size, passed)
-        return saved
+            saved.append(self.passing.seconds(size, passed))
+        # (Sets have no order, and ties go by the last bit.)
+        return fsum(saved)
 
     def _touched(self, unit: _Unit, held: Buffer) -> int:
         """Bytes of ``held`` that ``unit`` reads or writes at most."""
@@ -283,25 +284,30 @@ def _begun(items: Items, whole: Sequence[Whole]) -> list[_Unit]:
         units.append(_Unit(members, max(members), part, product.contraction))
         taken.update(members)
     product_of = {n: unit for unit in units for n in unit.members}
-    filled: dict[int, list[int]] = {}
+    filled: dict[int, tuple[int, ...]] = {}
     for n, item in enumerate(items):
         if n in taken or not _fills(item):
             continue
-        places = [items.touching(held) for held in item.writes]
+        members = (*filled.pop(n, ()), n)
+        written = frozenset[Buffer]().union(*(items[k].writes for k in members))
+        places = [items.touching(held) for held in written]
         later = [place[at] for place in places if (at := bisect_right(place, n)) < len(place)]
         user = min(later, default=n)
         if user in product_of:
-            rank = product_of[user].rank - 0.5
-            units.append(_Unit((n,), rank, Part((item,))))
+            units.append(_Unit(members, user - 0.5, Part(tuple(items[k] for k in members))))
         else:
-            filled.setdefault(user, []).append(n)
-        if user != n:
-            taken.add(n)
+            filled[user] = _joined(filled.get(user, ()), members)
+        taken.update(members)
     for n in range(len(items)):
+        members = filled.get(n, ())
         if n not in taken:
-            members = _joined(filled.get(n, ()), () if n in filled.get(n, ()) else (n,))
+            members = _joined(members, (n,))
+        if members:
             units.append(_Unit(members, n, Part(tuple(items[k] for k in members))))
-    return sorted(units, key=lambda unit: unit.rank)
+    units.sort(key=lambda unit: (unit.rank, unit.members))
+    for rank, unit in enumerate(units):
+        unit.rank = rank
+    return units
 
 
 def _is_prologue(n: int, product: Whole, items: Items) -> bool:
