@@ -321,9 +321,10 @@ class _Forms:
             reason = self._wrong_along(expected, offset, dim.var, free=free)
             if reason is not None:
                 return reason
-            reduced = name in self.instruction.reduced
-            if reduced and view.mask is not None and dim.var in variables(view.mask):
-                return f"its mask {to_text(view.mask)} depends on the reduced '{name_here}'"
+            # Only lanes have masks: not what they add up, nor the rows of a tile.
+            whole = name in self.instruction.reduced or "m" in self.instruction.sizes
+            if whole and view.mask is not None and dim.var in variables(view.mask):
+                return f"its mask {to_text(view.mask)} depends on '{name_here}'"
         return None
 
     def _wrong_rows(self, role: OperandForm, view: View) -> str | None:

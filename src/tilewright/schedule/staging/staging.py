@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import gcd
 from typing import Literal
 
 from tilewright.dtypes import DType
@@ -344,7 +345,11 @@ def _moved(condition: Expr, forms: list[Affine], at: list[Expr], inner: list[Var
         first = next(iter(part.terms), None)
         if first is None or first not in varying.terms:
             continue
-        factor, remainder = divmod(varying.terms[first], part.terms[first])
-        if remainder == 0 and part.scaled(factor) == varying:
-            return const(0) <= form.plus(index, -factor).to_expr() + position * factor
+        # As many times the condition as make it one on whole steps of the index.
+        step, per_step = varying.terms[first], part.terms[first]
+        times = abs(per_step) // gcd(step, per_step)
+        factor = step * times // per_step
+        if part.scaled(factor) == varying.scaled(times):
+            moved = form.scaled(times).plus(index, -factor)
+            return const(0) <= moved.to_expr() + position * factor
     return None

@@ -92,6 +92,12 @@ def _count(memory: MemoryMap, sums: Buffer, shape: Shape, factors: Iterable[Shap
     spare = _TILES - (most + passing).total()
     if held and spare < 0:
         raise NotInRegisters(max(held, key=lambda buffer: held[buffer].total()))
+    if spare < 0:
+        raise CompilationError(
+            f"tiles of {len(passing)} shapes are more than the {_TILES} that there are",
+            where=f"the product in {sums.name!r}",
+            cure="cut the products of the function in tiles of fewer shapes",
+        )
     return 2 + spare
 
 
