@@ -7,8 +7,9 @@ import re
 import pytest
 
 from schedule_cases import convolution, equal
-from tilewright.errors import CompilationError
+from tilewright.errors import CompilationError, ScheduleError
 from tilewright.ir import Kernel, LoopKind, parse_kernel
+from tilewright.ir.printer import to_text
 from tilewright.schedule.dims.pad import pad
 from tilewright.schedule.dims.unit_dims import drop_unit_dims
 from tilewright.schedule.loops.compute_at import compute_at
@@ -104,11 +105,15 @@ def test_masks_of_a_whole_tile() -> None:
 
 
 def test_a_mask_within_a_tile_is_refused() -> None:
-    naive = product("bf16:bf16:f32", 2, 16, 16, 32, mask=" | m < 9")
+    """By the transform, and in a kernel from text."""
+    masked = product("bf16:bf16:f32", 2, 16, 16, 32, mask=" | m < 9")
     instruction = AMX.machine.instruction("tdpbf16ps")
-    kernel = tensorize(naive, "mul", instruction, {"m": "m", "n": "n", "k": "k"})
+    dims = {"m": "m", "n": "n", "k": "k"}
+    with pytest.raises(ScheduleError, match=r"its mask m < 9 depends on 'm'[^$]*stage it"):
+        tensorize(masked, "mul", instruction, dims)
+    text = to_text(masked).replace("compute mul(", "compute mul<tdpbf16ps>(")
     with pytest.raises(CompilationError, match=r"mask of 'a' differs within a tile[^$]*stage"):
-        AMX.lower(kernel)
+        AMX.lower(parse_kernel(text))
 
 
 def test_extents_must_be_constant() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -257,7 +258,7 @@ def test_what_several_need_is_in_no_tile() -> None:
 def test_predicted_times_decide() -> None:
     """Of one small image, all stays in a cache; of several larger ones, it does not."""
     small, large = block(1, 14, 96, 576, 96), block(8, 56, 24, 144, 24, rest=True)
-    wide = find_target("x86:avx512_bf16").machine
+    wide = replace(find_target("x86:avx512_bf16").machine, caches=(32 << 10, 1 << 20, 32 << 20))
     assert isinstance(choose.choose(Start(small, small), wide)[0], GroupsConfig)
     config, _ = choose.choose(Start(large, large, constant=WEIGHTS), wide)
     assert isinstance(config, TiledConfig) and config.tile["n"] == 1

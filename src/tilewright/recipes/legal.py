@@ -155,8 +155,8 @@ def lies(main: Compute, instruction: Instruction, lanes: str) -> bool:
     return [first != 0, second != 0] in (along, along[::-1])
 
 
-def _check_slices(asked: Asked) -> None:
-    """Refuses slices of slices, and more than there is to reduce."""
+def _check_slices(asked: Asked, instruction: Instruction | None) -> None:
+    """Refuses slices of slices, of sums in tiles of a unit, and more than there is to reduce."""
     config, dims = asked.config, asked.sizes
     if len(config.slices) > 1:
         raise asked.refusal(
@@ -169,6 +169,12 @@ def _check_slices(asked: Asked) -> None:
             "slices and transpose do not go together",
             "the result is stored where slices are added up",
             "leave one of them out",
+        )
+    if config.slices and instruction is not None and "m" in instruction.sizes:
+        raise asked.refusal(
+            f"slices and {instruction.name!r} do not go together",
+            "the epilogue reads the sums of a tile, not those of slices",
+            "leave slices out, or choose another instruction",
         )
     for name, parts in config.slices.items():
         if not 2 <= parts <= dims[name]:
@@ -209,7 +215,7 @@ def check(config: ContractionConfig, main: Compute, machine: Machine) -> None:
                     f"{name} has {dims[name]} elements",
                     f"choose 1 to {dims[name]}",
                 )
-    _check_slices(asked)
+    _check_slices(asked, instruction)
     for name, size in config.block.items():
         even = config.transpose and dims[name] % size == 0
         if size < dims[name] and size % config.tile.get(name, 1) and not even:

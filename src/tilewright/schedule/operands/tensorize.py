@@ -321,8 +321,9 @@ class _Forms:
             reason = self._wrong_along(expected, offset, dim.var, free=free)
             if reason is not None:
                 return reason
-            # Only lanes have masks: not what they add up, nor the rows of a tile.
-            whole = name in self.instruction.reduced or "m" in self.instruction.sizes
+            # What lanes add up has no masks, nor has a product of tiles.
+            reduced = self.instruction.reduced
+            whole = name in reduced or (bool(reduced) and "m" in self.instruction.sizes)
             if whole and view.mask is not None and dim.var in variables(view.mask):
                 return f"its mask {to_text(view.mask)} depends on '{name_here}'"
         return None
