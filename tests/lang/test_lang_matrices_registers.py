@@ -209,7 +209,8 @@ def test_sums_stay_in_tiles_of_the_matrix_unit(types: tuple[str, str, str], prod
     inside = [line.split()[0] for line in loop_of(text, product)]
     assert inside.count(product) == 4 * 128 // (32 if types == BF16 else 64)
     assert "tilestored" not in inside
-    assert inside.count("tileloadd") == 2 * inside.count(product)
+    # Products of a step share the tiles of their factors.
+    assert 4 * inside.count("tileloadd") <= 5 * inside.count(product)
 
 
 def test_tiles_of_four_shapes_are_more_than_a_function_has() -> None:

@@ -403,7 +403,7 @@ def test_names_in_documents_are_there(path: Path) -> None:
 
 
 def test_unknown_names_are_found() -> None:
-    text = "`ir.gone` `ir.visit.walk` `ir.visit.gone` `kernel.pack` `schedule.tile(...)`\n"
+    text = "`ir.gone` `ir.visit.walk` `ir.visit.gone` `kernel.pack` `ir.parse_kernel(...)`\n"
     assert unknown_names(text + "```text\nir.gone\n```\n") == ["ir.gone", "ir.visit.gone"]
 
 
