@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,13 @@ from sweeps import in_turns
 from tilewright.conversions import convert
 from tilewright.dtypes import DType, bf16, f8_e5m2, f16, f32, f64
 from tilewright.ir import Block, Expr, For, Kernel, LoopKind, Param, Store, buffer, const, load, var
-from tilewright.problems import UNARY_FUNCTIONS, complex_functions, functions, special_functions
+from tilewright.problems import (
+    UNARY_FUNCTIONS,
+    complex_functions,
+    error_functions,
+    functions,
+    special_functions,
+)
 from tilewright.targets.registry import find_target
 from tilewright.testing.data import samples
 
@@ -37,6 +44,19 @@ def _erfc(x: Any) -> Any:
     return np.array([math.erfc(number) for number in x])
 
 
+def _erf_inv(x: Any) -> Any:
+    """By the quantiles of the normal distribution; next to 0 by a series."""
+    scale, square = math.sqrt(math.pi) / 2, math.pi * x**2
+    result = scale * x * (1 + square / 12 + 7 * square**2 / 480)
+    result = np.where(np.abs(x) > 1, math.nan, result)
+    for n, number in enumerate(x):
+        if 1e-3 < abs(number) < 1:
+            result[n] = NormalDist().inv_cdf((1 + number) / 2) / math.sqrt(2)
+        elif abs(number) == 1:
+            result[n] = number * math.inf
+    return result
+
+
 def _gelu_tanh(x: Any) -> Any:
     z = math.sqrt(8 / math.pi) * (x + 0.044715 * x**3)
     return x * np.where(z < 0, np.exp(np.minimum(z, 0)), 1) / (1 + np.exp(-np.abs(z)))
@@ -47,7 +67,8 @@ FUNCTIONS: dict[str, Pair] = {
     **{name: _record(name) for name in ("mish", "logistic", "expm1", "sinh", "cosh", "tan")},
     **{name: _record(name) for name in ("asinh", "acosh", "atanh", "asin", "acos", "atan")},
     **{name: _record(name) for name in ("cbrt", "log2", "log10", "softsign", "reciprocal")},
-    "erfc": (special_functions.erfc, _erfc),
+    "erfc": (error_functions.erfc, _erfc),
+    "erf_inv": (error_functions.erf_inv, _erf_inv),
 }
 
 

@@ -14,7 +14,7 @@ from tilewright.ir import expr as ir
 from tilewright.ir.expr import Expr
 from tilewright.lang.builtin import Site, elementwise
 from tilewright.lang.values import is_literal
-from tilewright.problems import functions, special_functions
+from tilewright.problems import error_functions, functions, special_functions
 from tilewright.problems.unary_functions import UNARY_FUNCTIONS
 from tilewright.tensor.sharing import named_parts
 
@@ -129,7 +129,7 @@ lgamma = _function(
     f64,
 )
 erfc = _function(
-    "erfc", "1 - erf(``x``), exact where that is small.", special_functions.erfc, math.erfc, f64
+    "erfc", "1 - erf(``x``), exact where that is small.", error_functions.erfc, math.erfc, f64
 )
 
 

@@ -8,9 +8,9 @@ In reading order:
 - `draws`: random sizes.
 - `conv`, `pool`, `matmul`, `reduce`, `elementwise`: problems, each with its parser; `library`: all
   other ops, each a record; `drivers` picks one by name.
-- `functions`, `special_functions`, `complex_functions`, `activations`: scalar functions as
-  expressions of the IR's operators; `unary_functions`, `binary_functions`: those of elements, in
-  one record each.
+- `functions`, `special_functions`, `error_functions`, `complex_functions`, `activations`: scalar
+  functions as expressions of the IR's operators; `unary_functions`, `binary_functions`: those of
+  elements, in one record each.
 - `policy`, `knobs`, `post_ops`: direction, types, algorithms, scales, zero points, post-ops.
 
 The grammar and the names are those of benchdnn, oneDNN's test driver.

@@ -9,7 +9,7 @@ from functools import partial
 from tilewright.dtypes import DType, f64, s64
 from tilewright.dtypes import dtype as type_of
 from tilewright.ir.expr import Expr, binary, bitcast, cast, const, maximum, minimum, select, unary
-from tilewright.problems import functions
+from tilewright.problems import error_functions, functions
 from tilewright.problems import special_functions as special
 from tilewright.problems.unary_functions import UNARY_FUNCTIONS
 
@@ -163,8 +163,8 @@ _IN_F64: Mapping[str, Function] = {
     "atan2": functions.atan2,
     "bessel_i1e": special.bessel_i1e,
     "digamma": special.digamma,
-    "erf_inv": special.erf_inv,
-    "erfc": special.erfc,
+    "erf_inv": error_functions.erf_inv,
+    "erfc": error_functions.erfc,
     "lgamma": special.lgamma,
     "polygamma": special.polygamma,
     "zeta": special.zeta,

@@ -17,11 +17,10 @@ from tilewright.frontends.torch.aten.promotion import (
 from tilewright.frontends.torch.table import Place, aten
 from tilewright.ir.expr import Expr, binary, cast, const, maximum, select, unary
 from tilewright.problems import functions
+from tilewright.problems.error_functions import erf_inv, erfc
 from tilewright.problems.special_functions import (
     bessel_i1e,
     digamma,
-    erf_inv,
-    erfc,
     lgamma,
     next_after,
     polygamma,
