@@ -66,7 +66,7 @@ PLANTED: dict[str, tuple[str, dict[str, object]]] = {
     ),
     "sums of others": (
         PRODUCT.format(name="first", a="x", to="r") + mapped("second", "r", "y"),
-        {"contract": (True, False), "given": True},
+        {"contract": (True, False), "for_caller": True},
     ),
     "sums elsewhere": (
         PRODUCT.format(name="first", a="x", to="r") + REVERSED.format(a="r"),
@@ -94,7 +94,7 @@ def pair_of(name: str) -> Pair:
     producer = Part(tuple(first), contract[0])  # type: ignore[index]
     consumer = Part((last,), contract[1], home=more.get("home", 0))  # type: ignore[arg-type, index]
     written = frozenset().union(*(item.writes for item in first))
-    others = {k: v for k, v in more.items() if k in ("readers", "given", "crossed")}
+    others = {k: v for k, v in more.items() if k in ("readers", "for_caller", "crossed")}
     return Pair(producer, consumer, written & last.touches, **others)  # type: ignore[arg-type]
 
 

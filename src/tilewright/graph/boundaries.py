@@ -39,8 +39,8 @@ def boundaries(graph: Kernel, groups: Sequence[Group], judged: bool = False) -> 
     for number, part in enumerate(parts):
         for buffer in sorted(reads[number] & last.keys(), key=lambda b: b.name):
             producer = parts[last[buffer]]
-            given = buffer in caller
-            pair = Pair(producer, part, frozenset({buffer}), readers[buffer], given, judged)
+            for_caller = buffer in caller
+            pair = Pair(producer, part, frozenset({buffer}), readers[buffer], for_caller, judged)
             rule = refusal(pair)
             why = "one kernel saves nothing, or other pairs more" if rule is None else rule.why
             yield Boundary(buffer, last[buffer], number, why)

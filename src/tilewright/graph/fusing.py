@@ -163,7 +163,7 @@ class _Fusing:
             consumer.part,
             producer.writes & consumer.touches | producer.touches & consumer.writes,
             readers=1 + len(users.difference(producer.members, consumer.members)),
-            given=not producer.writes <= self.local,
+            for_caller=not producer.writes <= self.local,
             judged=self.judge is not None,
             crossed=lambda: _moved(producer, consumer) is None,
         )

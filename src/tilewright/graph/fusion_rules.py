@@ -51,15 +51,15 @@ class Part:
 @dataclass(frozen=True)
 class Pair:
     """Two parts, of which the one fills or reads what the other touches after it: ``handed``. So
-    many are ``readers`` of that, and ``given`` says whether the caller gets it. ``crossed``: what
-    stands between them depends on the one and leads to the other. ``judged``: times say whether
-    they are one where no loop surrounds both."""
+    many are ``readers`` of that; ``for_caller``: the caller gets it. ``crossed``: what stands
+    between them depends on the one and leads to the other. ``judged``: times say whether they are
+    one where no loop surrounds both."""
 
     producer: Part
     consumer: Part
     handed: frozenset[Buffer]
     readers: int = 1
-    given: bool = False
+    for_caller: bool = False
     judged: bool = False
     crossed: Callable[[], bool] = field(default=lambda: False)
 
@@ -126,7 +126,7 @@ RULES: Sequence[Rule] = (
     Rule(
         "factor of others",
         "a product would compute it for itself, and others read it too",
-        lambda pair: _into_product(pair) and (pair.readers > 1 or pair.given),
+        lambda pair: _into_product(pair) and (pair.readers > 1 or pair.for_caller),
     ),
     Rule(
         "rows of tiles",
@@ -136,7 +136,7 @@ RULES: Sequence[Rule] = (
     Rule(
         "sums of others",
         "a product hands its sums to one reader, and others read them too",
-        lambda pair: pair.producer.contracts and (pair.readers > 1 or pair.given),
+        lambda pair: pair.producer.contracts and (pair.readers > 1 or pair.for_caller),
     ),
     Rule(
         "sums elsewhere",

@@ -235,8 +235,8 @@ def _dimension_size(t: Translation, o: Operation, operands: Sequence[Value]) -> 
     if not 0 <= dim < array.rank:
         raise wrong(o, "dimension", f"a dim of {array.type}")
     size = array.shape[dim]
-    known = np.array(size, object if isinstance(size, StandIn) else np.int32)
-    return [t.constant_of(known, Integer(32))]
+    sizes = np.array(size, object if isinstance(size, StandIn) else np.int32)
+    return [t.constant_of(sizes, Integer(32))]
 
 
 def _same(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Value]:

@@ -149,7 +149,7 @@ def straight(gm: GraphModule) -> Callable[..., Any] | None:
     wanted = [results[value] for value in values]
 
     def run(*tensors: Any) -> tuple[Any, ...]:
-        made = part(*[tensors[n] for n in passed])
-        return tuple([made[n] for n in wanted])
+        computed = part(*[tensors[n] for n in passed])
+        return tuple([computed[n] for n in wanted])
 
     return run
