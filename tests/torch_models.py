@@ -135,10 +135,11 @@ def _gradients(model: Any, run: Callable[..., Any], inputs: dict[str, Any]) -> s
         run(**inputs)[0].square().sum(), list(weights.values()), allow_unused=True
     )
     for name, a, b in zip(weights, result, expected, strict=True):
-        if (a is None) != (b is None):
-            return f"{name}: there is {'no' if a is None else 'a'} gradient"
-        if a is None:
+        # What leads to other results than the first has zeros where it is compiled, by any backend.
+        if b is None and (a is None or not a.any()):
             continue
+        if a is None or b is None:
+            return f"{name}: there is {'no' if a is None else 'a'} gradient"
         error, scale = (a - b).abs().max().item(), b.abs().max().item()
         if not error <= 1e-3 * scale + 1e-5:
             return f"{name}: off by {error:.2g} of {scale:.2g}"
