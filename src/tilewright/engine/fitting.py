@@ -134,8 +134,8 @@ class Fitting:
         return pointers
 
     def _apart_from(self, held: Sequence[int], rest: Sequence[int]) -> Callable[[Any], bool]:
-        """Whether no result among the arguments at ``rest`` shares memory with another argument:
-        a function of all pointers, of which the others are those of ``held``."""
+        """Whether no result among the arguments at ``rest`` shares memory with another argument, as
+        a function of all pointers. Those of the other arguments stay as in ``held``."""
         others = set(range(len(held))).difference(rest)
         if any(self._sized[n][1] for n in others):
             return lambda pointers: False  # each call looks at all of them
@@ -234,9 +234,8 @@ class Fitting:
 
 
 def _some_overlap(spans: Iterable[tuple[int, tuple[int, bool]]]) -> bool:
-    """Whether a result shares memory with another argument, of each of which ``spans`` have the
-    pointer, the bytes and whether it is a result: of hundreds, as graphs have, pairs would be too
-    many to look at."""
+    """Whether a result shares memory with another argument. ``spans`` are the arguments: pointer,
+    bytes, whether it is a result. Graphs have hundreds, too many to compare in pairs."""
     ends = of_results = 0
     for start, (size, is_result) in sorted((at, span) for at, span in spans if span[0]):
         if start < (ends if is_result else of_results):

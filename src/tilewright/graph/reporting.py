@@ -75,7 +75,7 @@ class Bar:
             self._update()
 
     def begin(self, what: str) -> None:
-        """Says what is done now, of which nobody knows how long it takes."""
+        """Says what is done now. How long it takes is not known."""
         with self._lock:
             self._what, self._done = what, None
             self._update()

@@ -47,12 +47,12 @@ class Tasks:
     def rest(self, taker: object = None, last_first: bool = False) -> Iterator[tuple[int, Task]]:
         """All that are left with their numbers, as they are taken: what ``taker`` has begun, then
         what none has, then the others; of these the first, or the last one."""
+        sign = -1 if last_first else 1
         while True:
             with self._lock:
                 if not self._tasks:
                     return
-                order = sorted(self._tasks, reverse=last_first)
-                number = min(order, key=lambda n: self._rank(n, taker))
+                number = min(self._tasks, key=lambda n: (self._rank(n, taker), sign * n))
                 task = self._tasks.pop(number)
             yield number, task
 
@@ -162,8 +162,8 @@ def _path() -> list[str]:
 
 @dataclass(frozen=True, eq=False)
 class _Job:
-    """Tasks of which helpers take some. What they have in ``common`` goes with each; ``done`` is
-    told who has done which."""
+    """Tasks that helpers take. What they have in ``common`` goes with each; ``done`` is told the
+    helper and the task."""
 
     tasks: Tasks
     common: Mapping[str, Any]
@@ -205,8 +205,8 @@ class _Helper:
         return begun
 
     def wait(self, begun: _Begun) -> None:
-        """Waits for what it has taken of a job of which nothing is left. A process that is not
-        there yet has taken nothing, nor has one that is not there any more."""
+        """Waits for the tasks that it has taken of a job whose list is empty. A process that has
+        not started, or has ended, holds none."""
         while self._working.is_set() and self._thread.is_alive() and not begun.over.wait(0.05):
             pass
 

@@ -34,11 +34,6 @@ class _At(NamedTuple):
     extent: Expr
 
 
-def share_a_dim(computes: Sequence[Compute]) -> bool:
-    """Whether one loop could surround all of ``computes``."""
-    return bool(shared_dims(computes, same_dims(computes), range(len(computes))))
-
-
 def same_dims(computes: Sequence[Compute]) -> Mapping[DimOf, DimOf]:
     """For each dim, one that stands for all that are the same."""
     parent: dict[DimOf, DimOf] = {}
