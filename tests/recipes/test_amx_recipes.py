@@ -80,10 +80,13 @@ def test_matrix_instructions(name: str) -> None:
     # Sums stay in tiles from zero to the epilogue: what a product loads is its factors.
     assert result["tilezero"] == SUMS[name]
     spilled = result["tilestored"] - SUMS[name]
-    # Products that follow one another share one of them.
-    assert result["tileloadd"] < 2 * result[config.instruction] + spilled
-    # Tiles of other shapes are other registers to LLVM, which shares none of them in between.
-    assert spilled == 0 or name == "tails everywhere"
+    factors = result["tileloadd"] - spilled
+    if name == "tails everywhere":
+        # Tiles of other shapes are other registers to LLVM, which shares none of them in between.
+        assert spilled and factors <= 2 * result[config.instruction]
+    else:
+        # Products that follow one another share one of them.
+        assert not spilled and factors < 2 * result[config.instruction]
     assert result["ldtilecfg"] >= 1
 
 
