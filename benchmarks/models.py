@@ -5,7 +5,8 @@ Networks of `transformers`, with random weights that are frozen, f32 or bf16, a 
 picture of 224x224, 128 tokens, a token (of Llama), 30 s of sound. Of each: how far off f64 it is,
 how long the first call takes (with an empty cache, and again in a new process), steady times of all
 sides, what lies between the steps of the program beside what must, which ops stay with PyTorch, and
-how the process grows over many calls.
+how the process grows over many calls. ``--training`` measures a step instead, forward and
+backward, in f32; its error is that of all gradients, wrong if it is twice that of PyTorch's own.
 
 One thread is timed by its processor time, several, and one beside peers that start threads of their
 own, by the clock on the wall. The ratio is the fastest peer's time over ours: above 1, we are
@@ -37,13 +38,26 @@ EXAMPLES = """examples:
   python benchmarks/models.py --threads 1 --json models.json
   python benchmarks/models.py ResNet-50 --threads 1 --threads 2 --calls 1000
   python benchmarks/models.py MobileNetV2 --threads 2 --bf16 --peer openvino --peer onnxruntime
+  python benchmarks/models.py ResNet-18 BERT-small --threads 2 --training --peer inductor
 """
 # Name: configuration, model, what differs from the configuration's defaults.
 MODELS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "ResNet-50": ("ResNetConfig", "ResNetForImageClassification", {}),
+    "ResNet-18": (
+        "ResNetConfig",
+        "ResNetForImageClassification",
+        {"depths": [2, 2, 2, 2], "layer_type": "basic", "hidden_sizes": [64, 128, 256, 512]},
+    ),
     "MobileNetV2": ("MobileNetV2Config", "MobileNetV2ForImageClassification", {}),
     "ViT-base": ("ViTConfig", "ViTForImageClassification", {}),
     "BERT-base": ("BertConfig", "BertModel", {}),
+    "BERT-small": (
+        "BertConfig",
+        "BertModel",
+        {"hidden_size": 512, "num_hidden_layers": 4, "num_attention_heads": 8}
+        | {"intermediate_size": 2048, "hidden_dropout_prob": 0.0}
+        | {"attention_probs_dropout_prob": 0.0},
+    ),
     "GPT-2": ("GPT2Config", "GPT2LMHeadModel", {}),
     "Llama-12x768": (
         "LlamaConfig",
@@ -132,7 +146,7 @@ def measured(name: str, values: argparse.Namespace) -> dict[str, Any]:
         result = run(**inputs)[0]
         results["first_seconds"] = time.perf_counter() - start[0]
         results["first_processor_seconds"] = time.process_time() - start[1]
-        results["error"] = ((result - wanted).abs().max() / wanted.abs().max()).item()
+        results["error"] = off(result, wanted)
         results["right"] = results["error"] <= (TOLERANCE_BF16 if values.bf16 else TOLERANCE)
         sides: dict[str, Callable[[], object]] = {
             "ours": lambda: run(**inputs),
@@ -157,6 +171,61 @@ def measured(name: str, values: argparse.Namespace) -> dict[str, Any]:
         memory = {"arena_bytes": program.arena.bytes, "live_bytes": program.arena.live}
         return results | reported() | memory
     return results | reported()
+
+
+def off(result: Any, wanted: Any) -> float:
+    """The greatest error, as a part of the greatest value."""
+    return float((result - wanted).abs().max() / wanted.abs().max())
+
+
+def trained(name: str, values: argparse.Namespace) -> dict[str, Any]:
+    """A step of training in this process: forward, a loss, backward."""
+    torch = load_torch()
+    threads = values.threads[0]
+    torch.set_num_threads(threads)
+    model, inputs = model_of(torch, name)
+    model.train()
+    weights = torch.randn(model(**inputs)[0].shape)
+
+    def step(run: Callable[..., Any], weights: Any, inputs: dict[str, Any]) -> Any:
+        loss = (run(**inputs)[0] * weights).sum()
+        used = [value for value in model.parameters() if value.requires_grad]
+        return torch.autograd.grad(loss, used, allow_unused=True)
+
+    def joined(gradients: Any) -> Any:
+        """Gradients, end to end, as one vector."""
+        return torch.cat([value.flatten() for value in gradients if value is not None])
+
+    double = {key: _as(torch.float64, value) for key, value in inputs.items()}
+    wanted = joined(step(model.double(), weights.double(), double))
+    model.float()
+    eager = off(joined(step(model, weights, inputs)), wanted)
+    start = (time.perf_counter(), time.process_time())
+    run = torch.compile(model, backend="tilewright", options={"threads": threads})
+    result = joined(step(run, weights, inputs))
+    results: dict[str, Any] = {
+        "model": name,
+        "threads": threads,
+        "first_seconds": time.perf_counter() - start[0],
+        "first_processor_seconds": time.process_time() - start[1],
+        "error": off(result, wanted),
+        "refused": {},
+    }
+    # Of one picture, norms of a batch magnify what rounding does.
+    results["right"] = results["error"] <= max(TOLERANCE, 2 * eager)
+    sides: dict[str, Callable[[], object]] = {
+        "ours": lambda: step(run, weights, inputs),
+        "torch": lambda: step(model, weights, inputs),
+    }
+    results |= reported()
+    if values.peer:
+        inductor = torch.compile(model)
+        sides["inductor"] = lambda: step(inductor, weights, inputs)
+    if values.seconds:
+        times = measure(sides, seconds=values.seconds, threads=threads)
+        results["seconds"] = {side: value.median for side, value in times.times.items()}
+        results["noise"] = list(times.noise)
+    return results
 
 
 def exported(
@@ -213,6 +282,7 @@ def in_processes(name: str, threads: int, values: argparse.Namespace) -> dict[st
             command += ["--open"] if values.open else []
             command += ["--bf16"] if values.bf16 else []
             command += ["--exported"] if values.exported else []
+            command += ["--training"] if values.training else []
             done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True)
             return dict(json.loads(done.stdout.splitlines()[-1]))
 
@@ -262,17 +332,20 @@ def main() -> int:
     parser.add_argument("--calls", type=int, default=0, help="and see whether the process grows")
     parser.add_argument("--open", action="store_true", help="parameters are not frozen")
     parser.add_argument("--exported", action="store_true", help="ours by torch.export")
+    parser.add_argument("--training", action="store_true", help="a step, forward and backward")
     parser.add_argument("--bf16", action="store_true", help="weights and inputs in bf16")
     parser.add_argument("--peer", action="append", choices=PEERS, help="may be repeated")
     parser.add_argument("--json", type=Path, help="write all figures to this file")
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     args.threads = args.threads or [1, 2]
+    if args.training and (args.exported or args.bf16 or set(args.peer or ()) - {"inductor"}):
+        parser.error("--training is there for torch.compile in f32, beside --peer inductor")
     unknown = [name for name in args.names if name not in MODELS]
     if unknown:
         parser.error(f"there is no model {unknown[0]!r}: choose of {', '.join(MODELS)}")
     if args.one:
-        print(json.dumps(measured(args.names[0], args)))
+        print(json.dumps((trained if args.training else measured)(args.names[0], args)))
         return 0
     rows = []
     print(HEAD)
