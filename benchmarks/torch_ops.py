@@ -5,9 +5,10 @@
 
 The samples are those of PyTorch's own database of operators (`op_db`, which needs the package
 expecttest), in f32. Its sizes are raised until the largest sample of an op has 500,000 elements
-(50,000 at least, 4 million at most). Eager PyTorch has to take 0.1 ms for it. The two take turns in
+(50,000 at least, 4 million at most). Eager PyTorch has to take 0.1 ms for it. All sides take turns in
 batches with pauses between them, as threads of either spin for a while after a call
-(`tilewright.measure.rounds`); times are medians. Islands, ops that draw random numbers and those
+(`tilewright.measure.rounds`); times are medians. The third side is `torch.compile` with PyTorch's
+own backend "aot_eager", which calls the same ops: what a compiled call costs there. Islands, ops that draw random numbers and those
 without such a sample have no row, but a reason.
 
 Ops are measured in a process of their own, one after the other; one that takes longer than
@@ -164,12 +165,16 @@ def _of_sample(torch: Any, op: Any, sample: Any) -> Row:
     first = seconds(lambda: compiled(*tensors))
     if islands := report().islands:
         raise _UnmeasuredError(f"islands: {', '.join(map(str, islands))}"[:200])
-    sides = {"ours": lambda: compiled(*tensors), "eager": eager}
+    called = torch.compile(run, backend="aot_eager", dynamic=False, fullgraph=True)
+    sides = {
+        "ours": lambda: compiled(*tensors),
+        "eager": eager,
+        "called": lambda: called(*tensors),
+    }
     result = measure(sides, seconds=SECONDS, threads=THREADS)
-    ours, theirs = (result.times[name].median for name in sides)
     shapes = " ".join("x".join(map(str, tensor.shape)) for tensor in tensors[:3])
-    times = {"ours": ours, "eager": theirs, "first": first}
-    return {"sample": shapes, **times, "noise": list(result.noise)}
+    times = {name: result.times[name].median for name in sides}
+    return {"sample": shapes, **times, "first": first, "noise": list(result.noise)}
 
 
 def work() -> int:
@@ -282,12 +287,13 @@ def table(rows: Iterable[Row], worst: int) -> list[str]:
         f"median of ours over eager: {statistics.median(ratios):.2f}; "
         f"noisy: {sum(bool(row.get('noise')) for row in result)}",
         "",
-        "| op | arguments | ours, ms | eager, ms | ours / eager |",
-        "| --- | --- | ---: | ---: | ---: |",
+        "| op | arguments | ours, ms | eager, ms | ours / eager | ours / aot_eager |",
+        "| --- | --- | ---: | ---: | ---: | ---: |",
     ]
     for row, ratio in list(zip(result, ratios, strict=True))[:worst]:
         times = f"{1e3 * row['ours']:.2f} | {1e3 * row['eager']:.2f}"
-        lines.append(f"| `{row['op']}` | {row['sample']} | {times} | {ratio:.2f} |")
+        called = f"{row['ours'] / row['called']:.2f}" if "called" in row else ""
+        lines.append(f"| `{row['op']}` | {row['sample']} | {times} | {ratio:.2f} | {called} |")
     return lines
 
 
