@@ -5,11 +5,11 @@
 
 The samples are those of PyTorch's own database of operators (`op_db`, which needs the package
 expecttest), in f32. Its sizes are raised until the largest sample of an op has 500,000 elements
-(50,000 at least, 4 million at most). Eager PyTorch has to take 0.1 ms for it. All sides take turns in
-batches with pauses between them, as threads of either spin for a while after a call
+(50,000 at least, 4 million at most). Eager PyTorch has to take 0.1 ms for it. The sides take turns
+in batches with pauses between them, as threads of either spin for a while after a call
 (`tilewright.measure.rounds`); times are medians. The third side is `torch.compile` with PyTorch's
-own backend "aot_eager", which calls the same ops: what a compiled call costs there. Islands, ops that draw random numbers and those
-without such a sample have no row, but a reason.
+own backend "aot_eager", which calls the same ops: what a compiled call costs there. Islands, ops
+that draw random numbers and those without such a sample have no row, but a reason.
 
 Ops are measured in a process of their own, one after the other; one that takes longer than
 ``--limit`` seconds is ended and counted as too slow. The order is random, and always the same.
