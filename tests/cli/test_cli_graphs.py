@@ -234,6 +234,78 @@ def test_show(folder: Path, tilewright: Command) -> None:
     assert "# kernel 3, contraction\nContractionConfig(" in config
 
 
+# (Times are whatever they are.)
+GROUPS = """# graph groups.tw
+group kernel predicted us measured us by what it computes
+0 elementwise 0 T T L first, second
+1 elementwise 1 T T L turned
+
+decided of why
+one kernel first + second saves about T us
+
+from to KiB buffer why they are apart
+0 1 6.0 t no dim is shared by all computes
+"""
+GROUPED = """kernel net(in x: f32[64, 24], out y: f32[64, 24]):
+  alloc r: f32[64, 24]
+  compute first(m in 64, n in 24):
+    a = x[m, n]
+    r[m, n] = exp(a)
+  alloc t: f32[64, 24]
+  compute second(m in 64, n in 24):
+    a = r[m, n]
+    t[m, n] = a * a
+  compute turned(m in 64, n in 24):
+    a = t[63 - m, 23 - n]
+    y[m, n] = a
+"""
+
+
+@needs_x86
+def test_groups_as_text_and_as_json(folder: Path, tilewright: Command) -> None:
+    (folder / "groups.tw").write_text(GROUPED, encoding="utf-8")
+    words = ("show", "graph", "--stage", "groups", "--measure", "--json", "g.json", "groups.tw")
+    ended = tilewright(*words)
+    assert ended.code == 0, ended.err
+    text = re.sub(r" +", " ", ended.out)
+    text = re.sub(r"(elementwise \d) [\d.]+ [\d.]+ \w+", r"\1 T T L", text)
+    assert re.sub(r"about [\d.]+", "about T", text) == GROUPS
+    written = json.loads((folder / "g.json").read_text())
+    assert written["machine"]["cpu"] and written["date"] and written["target"] == "x86"
+    (figures,) = written["graphs"]
+    assert figures["graph"] == "graph groups.tw" and figures["sizes"] == {}
+    first, second = figures["groups"]
+    for group in (first, second):
+        times = group.pop("predicted"), group.pop("measured")
+        assert all(time > 0 for time in times) and group.pop("limit")
+        assert all(f"{1e6 * time:.1f}" in ended.out for time in times)
+    assert first == {"group": 0, "kernel": "elementwise 0", "computes": ["first", "second"]}
+    assert second == {"group": 1, "kernel": "elementwise 1", "computes": ["turned"]}
+    (decision,) = figures["decisions"]
+    assert decision.pop("why") in ended.out
+    assert decision == {"what": "first + second", "how": "one kernel"}
+    (boundary,) = figures["boundaries"]
+    assert boundary.pop("why") == "no dim is shared by all computes"
+    assert boundary == {"producer": 0, "consumer": 1, "buffer": "t", "bytes": 6144}
+    assert figures["ways"] == []
+
+
+@needs_x86
+def test_measured_groups_of_sizes_that_calls_pass(folder: Path, tilewright: Command) -> None:
+    """Those for some sizes, which are said."""
+    text = re.sub(r"\bn\b", "k", GROUPED).replace("63 - m", "n - 1 - m").replace("64", "n")
+    text = text.replace("net(", "net(n: s64 in 64..512, ")
+    (folder / "open.tw").write_text(text, encoding="utf-8")
+    words = ("show", "graph", "--stage", "groups", "--measure", "--json", "g.json", "open.tw")
+    ended = tilewright(*words)
+    assert ended.code == 0, ended.err
+    (figures,) = json.loads((folder / "g.json").read_text())["graphs"]
+    n = figures["sizes"]["n"]
+    assert ended.lines[1] == f"for n = {n}:"
+    assert [group["measured"] > 0 for group in figures["groups"]] == [True, True]
+    assert figures["boundaries"][0]["bytes"] == n * 24 * 4
+
+
 def test_every_stage_of_a_graph_computes_the_same(folder: Path, tilewright: Command) -> None:
     values = {"x": numbers(6, 8), "w": numbers(8, 5), "b": numbers(5)}
     (folder / "softmax.tw").write_text(str(graph(copying_softmax, **values)), encoding="utf-8")
@@ -324,6 +396,9 @@ def test_refusals(folder: Path, tilewright: Command) -> None:
         (("verify", "graph", "--set", "n=3", "control.tw"), "a graph in text takes no --set"),
         (("verify", "graph", "--against", "torch", "control.tw"), "graph takes no --against"),
         (("show", "graph", "--page", "x.html", "control.tw"), "graph takes no --page"),
+        (("show", "graph", "--measure", "control.tw"), "graph takes no --measure"),
+        (("show", "graph", "--stage", "graph", "--json", "x", "control.tw"), "takes no --json"),
+        (("show", "conv", "--measure", "ic4oc4ih4kh1"), "conv takes no --measure"),
         (("show", "graph", "--stage", "nothing", "control.tw"), "there is no stage 'nothing'"),
         (("show", "graph", "wrong.tw"), "wrong.tw:"),
         (("show", "graph", "--constant", "x", "network.mlir"), "takes no --constant"),

@@ -15,7 +15,7 @@ from schedule_replays import fault_of
 from tilewright.errors import ScheduleError
 from tilewright.graph.boundaries import boundaries
 from tilewright.graph.cutting import cut_graph, groups_in
-from tilewright.graph.listing import groups_text
+from tilewright.graph.listing import listed
 from tilewright.interpret import run
 from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Kernel
@@ -277,7 +277,7 @@ def test_graphs_ask_for_what_leaves_a_cache(monkeypatch: pytest.MonkeyPatch) -> 
     cut = cut_graph(large)
     assert len(list(launches(cut.steps))) == 1
     machine = find_target("x86:avx512_bf16").machine
-    text = groups_text(cut, groups_in(large), machine, None)
+    text = str(listed(cut, groups_in(large), machine, None))
     assert "one by one" in text and "TiledConfig(tile={" in text
     assert len(scheduled) == len(set(map(repr, scheduled))) > 0
     groups = groups_in(small)

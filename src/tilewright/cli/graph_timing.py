@@ -11,9 +11,9 @@ from typing import Any
 
 from tilewright.cli.files import open_output
 from tilewright.cli.graph_files import GraphCase, graphs_of, only
-from tilewright.cli.graphs import program_of
+from tilewright.cli.graphs import program_of, timed_calls
 from tilewright.cli.knobs import Knobs, refuse_options
-from tilewright.cli.profiling import lines, timed_calls
+from tilewright.cli.profiling import lines
 from tilewright.cli.progress import progress
 from tilewright.config import cache_in
 from tilewright.engine.compile import forget

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from contextlib import ExitStack
+from dataclasses import asdict, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
 import typer
 
 from tilewright.cli.checking import verdicts_file
+from tilewright.cli.files import open_output
 from tilewright.cli.graph_files import GraphCase, Refused, graphs_of, only
 from tilewright.cli.knobs import Knobs, Place, refuse_options
 from tilewright.cli.loading import BAD_INPUT
@@ -21,15 +25,17 @@ from tilewright.errors import ProblemError, TilewrightError, UnsupportedError, o
 from tilewright.frontends.stablehlo.program import StableHLO
 from tilewright.graph.compiling import compile_graph
 from tilewright.graph.cutting import cut_graph, groups_in
-from tilewright.graph.listing import groups_text, kernels_text, program_text
+from tilewright.graph.graph import Graph
+from tilewright.graph.listing import Groups, kernels_text, listed, program_text
 from tilewright.graph.memory import lifetimes, plan
 from tilewright.graph.open_program import OpenGraphProgram, closed
 from tilewright.graph.passes.pipeline import PASSES, optimized
 from tilewright.graph.predicting import Deciding, chains_by
-from tilewright.graph.program import GraphProgram
+from tilewright.graph.program import GraphProgram, Timed
 from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Kernel
 from tilewright.ir.symbols import bind_scalars
+from tilewright.measure.stamp import stamped
 from tilewright.targets.registry import find_target
 from tilewright.testing.interpreted_graph import InterpretedGraph
 from tilewright.testing.kernel_data import Contents
@@ -41,6 +47,8 @@ from tilewright.testing.widened import widened
 _KINDS = (Contents.INTEGERS, Contents.REALS)
 Judge = Callable[[Mapping[str, Any], Mapping[str, Any]], str | None]
 _PASSES = tuple(graph_pass.name for graph_pass in PASSES)
+# Calls whose launches are timed, of which the median counts.
+_CALLS = 9
 _STAGES = ("graph", *_PASSES, "groups", "kernels", "program", "llvm", "asm", "schedule", "config")
 
 
@@ -149,27 +157,76 @@ def compiled(knobs: Knobs, case: GraphCase, on: Place = Place.DEVICE) -> Verifia
 
 
 def show_graphs(
-    knobs: Knobs, stage: str, page: Path | None, legal: bool, json: bool = False
+    knobs: Knobs,
+    stage: str,
+    page: Path | None = None,
+    legal: bool = False,
+    measure: bool = False,
+    json_file: Path | None = None,
 ) -> None:
     """Carries out ``tilewright show graph``."""
-    options = {"page": page is not None, "legal": legal, "json": json}
     refuse_options(
         "graph",
-        (name for name, is_set in options.items() if is_set),
+        (name for name, is_set in {"page": page, "legal": legal}.items() if is_set),
         why="a graph is many kernels",
         cure="print them by --stage kernels, and show one by kernel FILE",
     )
+    if stage != "groups":
+        options = {"measure": measure, "json": json_file}
+        refuse_options(
+            "graph",
+            (name for name, is_set in options.items() if is_set),
+            why="it is about groups",
+            cure="add --stage groups",
+        )
     if stage and stage not in ("all", *_STAGES):
         raise ProblemError(
             f"there is no stage {stage!r}", where="--stage", cure=one_of(stage, ("all", *_STAGES))
         )
-    for case in only(list(graphs_of(knobs))):
-        print(f"# {case.arguments()}")
-        if stage in ("", "all"):
-            names = ("graph", *_PASSES, "kernels", "program")
-            print("\n\n".join(f"# stage {name}\n{_shown(knobs, case, name)}" for name in names))
-        else:
-            print(_shown(knobs, case, stage).rstrip("\n"))
+    with ExitStack() as stack:
+        output = open_output(stack, json_file, "--json")
+        figures: list[dict[str, Any]] = []
+        for case in only(list(graphs_of(knobs))):
+            print(f"# {case.arguments()}")
+            if stage == "groups":
+                groups, sizes = _groups(knobs, case, measure)
+                print(f"{_set_to(sizes)}{groups}")
+                title = {"graph": case.arguments(), "sizes": dict(sizes)}
+                figures.append(title | asdict(groups))
+            elif stage in ("", "all"):
+                names = ("graph", *_PASSES, "kernels", "program")
+                print("\n\n".join(f"# stage {name}\n{_shown(knobs, case, name)}" for name in names))
+            else:
+                print(_shown(knobs, case, stage).rstrip("\n"))
+        if output is not None:
+            output.write(stamped(1, {"target": knobs.target, "graphs": figures}))
+
+
+def _groups(knobs: Knobs, case: GraphCase, measure: bool) -> tuple[Groups, Mapping[str, Any]]:
+    """The groups of a graph, and the sizes that they are for, where calls pass some; ``measure``:
+    with the medians of some calls."""
+    graph, machine = case.graph.kernel, find_target(knobs.target).machine
+    constant = tuple(knobs.constant) or case.graph.constant
+    sizes: Mapping[str, Any] = {}
+    if graph.scalars:
+        sizes = case.case(0).numbers
+        graph = bind_scalars(graph, sizes)
+    seconds: dict[int, list[float]] = {}
+    if measure:
+        closed_case = replace(case, graph=Graph(graph, constant))
+        for timed in chain(*timed_calls(program_of(knobs, closed_case), closed_case, _CALLS)):
+            seconds.setdefault(timed.launch, []).append(timed.seconds)
+    deciding, again = (Deciding.on(machine, constant) for _ in range(2))
+    graph = optimized(graph, deciding=deciding)
+    cut = cut_graph(graph, chains_by(deciding), deciding)
+    groups = groups_in(graph, chains_by(again), again)
+    medians = {number: median(times) for number, times in seconds.items()}
+    return listed(cut, groups, machine, deciding, constant, medians), sizes
+
+
+def _set_to(sizes: Mapping[str, Any]) -> str:
+    """A line that says for which sizes something is shown, if for some."""
+    return f"for {', '.join(f'{name} = {n}' for name, n in sizes.items())}:\n" if sizes else ""
 
 
 def _shown(knobs: Knobs, case: GraphCase, stage: str) -> str:
@@ -184,25 +241,16 @@ def _shown(knobs: Knobs, case: GraphCase, stage: str) -> str:
             deciding=Deciding.on(machine, knobs.constant),
         )
         return to_text(stages[stage])
-    if stage in ("groups", "kernels", "program"):
-        graph, sizes = case.graph.kernel, ""
-        if graph.scalars and stage != "kernels":
-            # Times and places in memory are those for some sizes.
-            numbers = case.case(0).numbers
-            set_to = ", ".join(f"{name} = {n}" for name, n in numbers.items())
-            sizes = f"for {set_to}:\n"
-            graph = bind_scalars(graph, numbers) if stage == "groups" else graph
+    if stage in ("kernels", "program"):
         deciding = Deciding.on(machine, knobs.constant)
-        graph = optimized(graph, deciding=deciding)
+        graph = optimized(case.graph.kernel, deciding=deciding)
         cut = cut_graph(graph, chains_by(deciding), deciding)
-        if stage == "groups":
-            again = Deciding.on(machine, knobs.constant)
-            groups = groups_in(graph, chains_by(again), again)
-            return sizes + groups_text(cut, groups, machine, deciding)
-        if sizes:
-            cut = closed(cut, numbers)
-            return sizes + program_text(cut, plan(lifetimes(cut)))
-        return kernels_text(cut) if stage == "kernels" else program_text(cut, plan(lifetimes(cut)))
+        if stage == "kernels":
+            return kernels_text(cut)
+        # Places in memory are those for some sizes.
+        numbers = case.case(0).numbers if graph.scalars else {}
+        cut = closed(cut, numbers) if numbers else cut
+        return _set_to(numbers) + program_text(cut, plan(lifetimes(cut)))
     program = program_of(knobs, case)
     parts: list[str] = []
     for number, group in enumerate(program.groups):
@@ -230,3 +278,14 @@ def program_of(knobs: Knobs, case: GraphCase) -> GraphProgram:
             cure="choose another --target",
         )
     return program
+
+
+def timed_calls(program: GraphProgram, case: GraphCase, calls: int) -> list[list[Timed]]:
+    """Times ``calls`` calls launch by launch, after one warm-up call."""
+    if not program.target.runs_here:
+        raise UnsupportedError(
+            f"kernels for {program.target.name} do not run here", cure="choose another --target"
+        )
+    arguments = case.case(0).call(program)
+    program.timed(**arguments)
+    return [program.timed(**arguments) for _ in range(calls)]

@@ -12,11 +12,10 @@ from typing import Any
 
 from tilewright.bench.floor import peaks_of
 from tilewright.cli.files import open_output
-from tilewright.cli.graph_files import GraphCase, graphs_of, only
-from tilewright.cli.graphs import program_of
+from tilewright.cli.graph_files import graphs_of, only
+from tilewright.cli.graphs import program_of, timed_calls
 from tilewright.cli.knobs import Knobs
 from tilewright.engine.operations import operations_of
-from tilewright.errors import UnsupportedError
 from tilewright.graph.listing import title
 from tilewright.graph.program import GraphProgram, Timed
 from tilewright.measure.peaks import Peaks
@@ -55,11 +54,6 @@ def profile_graphs(
         events: list[dict[str, Any]] = []
         for number, case in enumerate(cases):
             program = program_of(knobs, case)
-            if not program.target.runs_here:
-                raise UnsupportedError(
-                    f"kernels for {program.target.name} do not run here",
-                    cure="choose another --target",
-                )
             runs = timed_calls(program, case, calls)
             peaks = peaks_of(program.target, program.threads)
             print(f"# {case.arguments()}")
@@ -72,13 +66,6 @@ def profile_graphs(
         if output is not None:
             output.write(json.dumps({"traceEvents": events, "displayTimeUnit": "ns"}).encode())
             print(f"{output.path}: open it in https://ui.perfetto.dev")
-
-
-def timed_calls(program: GraphProgram, case: GraphCase, calls: int) -> list[list[Timed]]:
-    """Times ``calls`` calls launch by launch, after one warm-up call."""
-    arguments = case.case(0).call(program)
-    program.timed(**arguments)
-    return [program.timed(**arguments) for _ in range(calls)]
 
 
 def lines(

@@ -13,7 +13,7 @@ import typer
 
 from tilewright.cli import completing
 from tilewright.cli.completing import FUSION, GRAPH
-from tilewright.cli.knobs import Knobs, Place, with_knobs
+from tilewright.cli.knobs import Knobs, Place, refuse_options, with_knobs
 from tilewright.cli.loading import loading
 from tilewright.errors import ProblemError
 
@@ -152,8 +152,13 @@ def show_command(
     legal: Annotated[
         bool, typer.Option("--legal", help="With --stage config: what its fields may be.")
     ] = False,
+    measure: Annotated[
+        bool,
+        typer.Option("--measure", help="Of a graph, with --stage groups: time each of them, too."),
+    ] = False,
     json_file: Annotated[
-        Path | None, typer.Option("--json", help="With --stage cost: write it to this file.")
+        Path | None,
+        typer.Option("--json", help="With --stage cost, or groups: write it to this file."),
     ] = None,
 ) -> None:
     """Print how a kernel came to be: its IR at each stage, LLVM's IR, assembly, its config,
@@ -194,14 +199,23 @@ def show_command(
 
       tilewright show graph --stage program model.tw
 
+      tilewright show graph --stage groups --measure --json groups.json model.tw
+
       tilewright show fusion --stage report chain.tw
     """
-    if knobs.driver in (GRAPH, FUSION):
+    if knobs.driver == GRAPH:
+        with loading():
+            from tilewright.cli.graphs import show_graphs
+        show_graphs(knobs, stage, page, legal, measure, json_file)
+        return
+    if measure:
+        refuse_options(
+            knobs.driver, ["measure"], why="it has no groups", cure="time it by tilewright bench"
+        )
+    if knobs.driver == FUSION:
         with loading():
             from tilewright.cli.fusions import show_fusions
-            from tilewright.cli.graphs import show_graphs
-        show = show_graphs if knobs.driver == GRAPH else show_fusions
-        show(knobs, stage, page, legal, json_file is not None)
+        show_fusions(knobs, stage, page, legal, json_file is not None)
         return
     with loading():
         from tilewright.cli.inspecting import show_kernels

@@ -15,12 +15,13 @@ from tilewright.schedule.queries.flow import item_of
 
 @dataclass(frozen=True)
 class Boundary:
-    """A ``buffer`` that the group of one number fills for that of another, and ``why`` the two are
-    no one group."""
+    """A ``buffer`` of so many ``bytes`` that the group of one number fills for that of another, and
+    ``why`` the two are no one group."""
 
-    buffer: Buffer
     producer: int
     consumer: int
+    buffer: str
+    bytes: int
     why: str
 
 
@@ -43,5 +44,5 @@ def boundaries(graph: Kernel, groups: Sequence[Group], judged: bool = False) -> 
             pair = Pair(producer, part, frozenset({buffer}), readers[buffer], for_caller, judged)
             rule = refusal(pair)
             why = "one kernel saves nothing, or other pairs more" if rule is None else rule.why
-            yield Boundary(buffer, last[buffer], number, why)
+            yield Boundary(last[buffer], number, buffer.name, buffer.bytes, why)
         last |= dict.fromkeys(writes[number], number)

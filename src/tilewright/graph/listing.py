@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from types import MappingProxyType
 
 from tilewright.errors import TilewrightError
-from tilewright.graph.boundaries import boundaries
+from tilewright.graph.boundaries import Boundary, boundaries
 from tilewright.graph.cutting import Cut, Group
 from tilewright.graph.launches import Launch
 from tilewright.graph.memory import Arena
 from tilewright.graph.parts import packable
-from tilewright.graph.predicting import Deciding
+from tilewright.graph.predicting import Deciding, Decision
 from tilewright.ir.printer import to_text
 from tilewright.machines.machine import Machine
 from tilewright.predict.time import predicted
@@ -36,16 +38,76 @@ def kernels_text(cut: Cut) -> str:
     return "\n\n".join(parts)
 
 
-def groups_text(
-    cut: Cut, groups: Sequence[Group], machine: Machine, deciding: Deciding | None
-) -> str:
-    """The launches of ``cut`` with the times that are predicted for their kernels; of those of
-    several products, for these one by one and in tiles; what passes have decided; and what each
-    boundary between ``groups`` costs in memory, and why it is there."""
-    constant = packable(cut, ())
+@dataclass(frozen=True)
+class ListedGroup:
+    """A launch, by its number: its kernel, what of the graph it ``computes``, and its seconds, as
+    ``predicted``, with the ``limit`` on them, and as ``measured``. None: there is no prediction, or
+    it did not run."""
+
+    group: int
+    kernel: str
+    predicted: float | None
+    limit: str
+    measured: float | None
+    computes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Way:
+    """How the products of a group may run (``how``), and the seconds that are ``predicted``."""
+
+    group: int
+    predicted: float | None
+    how: str
+
+
+@dataclass(frozen=True)
+class Groups:
+    """The launches of a graph; what passes have decided; of groups of several products, how these
+    may run; and what each boundary costs in memory, and why it is there."""
+
+    groups: tuple[ListedGroup, ...]
+    decisions: tuple[Decision, ...]
+    ways: tuple[Way, ...]
+    boundaries: tuple[Boundary, ...]
+
+    def __str__(self) -> str:
+        measured = any(group.measured is not None for group in self.groups)
+        head = ("group", "kernel", "predicted us", *(["measured us"] if measured else ()), "by")
+        rows = [(*head, "what it computes")]
+        for group in self.groups:
+            times = [group.predicted, *([group.measured] if measured else ())]
+            words = (str(group.group), group.kernel, *map(_microseconds, times), group.limit)
+            rows.append((*words, _named(group.computes)))
+        lines = aligned(rows, right=(2, 3) if measured else (2,))
+        decided = [(decision.how, decision.what, decision.why) for decision in self.decisions]
+        ways = [(str(way.group), _microseconds(way.predicted), way.how) for way in self.ways]
+        apart = [
+            (str(b.producer), str(b.consumer), f"{b.bytes / 1024:.1f}", b.buffer, b.why)
+            for b in self.boundaries
+        ]
+        for head, rows, right in (
+            (("decided", "of", "why"), decided, ()),
+            (("group", "predicted us", "how its products may run"), ways, (1,)),
+            (("from", "to", "KiB", "buffer", "why they are apart"), apart, (2,)),
+        ):
+            lines += ["", *aligned([head, *rows], right)] if rows else []
+        return "\n".join(lines)
+
+
+def listed(
+    cut: Cut,
+    groups: Sequence[Group],
+    machine: Machine,
+    deciding: Deciding | None,
+    constant: Sequence[str] = (),
+    measured: Mapping[int, float] = MappingProxyType({}),
+) -> Groups:
+    """The ``groups`` of ``cut``, whose arguments ``constant`` may be packed, with the times that
+    are predicted for their kernels, and the seconds that were ``measured`` of launches."""
     starts = [
         Start(kernel, kernel, constant=names)
-        for kernel, names in zip(cut.kernels, constant, strict=True)
+        for kernel, names in zip(cut.kernels, packable(cut, constant), strict=True)
     ]
     ways = [_ways(start, machine) if in_tiles(start.kernel) else [] for start in starts]
     times = [
@@ -54,38 +116,23 @@ def groups_text(
         else predicted_by_default(start, machine)
         for start, tried in zip(starts, ways, strict=True)
     ]
-    rows = [("group", "kernel", "predicted us", "by", "what it computes")]
+    rows: list[ListedGroup] = []
+    several: list[Way] = []
     for number, launch in enumerate(launches(cut.steps)):
-        time, name = times[launch.kernel], cut.kernels[launch.kernel].name
-        microseconds, limit = (
-            ("", "") if time is None else (f"{time.seconds * 1e6:.1f}", time.limit)
-        )
-        rows.append((str(number), f"{name} {launch.kernel}", microseconds, limit, title(launch)))
-    lines = aligned(rows, right=(2,))
-    if deciding is not None and deciding.decisions:
-        decided = [(decision.how, decision.what, decision.why) for decision in deciding.decisions]
-        lines += ["", *aligned([("decided", "of", "why"), *decided])]
-    several = [("group", "predicted us", "how its products may run")]
-    for number, launch in enumerate(launches(cut.steps)):
+        time, name = times[launch.kernel], f"{cut.kernels[launch.kernel].name} {launch.kernel}"
+        seconds, limit = (None, "") if time is None else (time.seconds, time.limit)
+        took = measured.get(number)
+        rows.append(ListedGroup(number, name, seconds, limit, took, launch.computes))
         for way in ways[launch.kernel]:
-            seconds = "" if way.time is None else f"{way.time.seconds * 1e6:.1f}"
             how = way.config.short() if isinstance(way.config, TiledConfig) else "one by one"
-            several.append((str(number), seconds, how))
-    if len(several) > 1:
-        lines += ["", *aligned(several, right=(1,))]
-    apart = [("from", "to", "KiB", "buffer", "why they are apart")]
-    for boundary in boundaries(cut.graph, groups, deciding is not None):
-        size = f"{boundary.buffer.bytes / 1024:.1f}"
-        apart.append(
-            (
-                str(boundary.producer),
-                str(boundary.consumer),
-                size,
-                boundary.buffer.name,
-                boundary.why,
-            )
-        )
-    return "\n".join([*lines, "", *aligned(apart, right=(2,))] if len(apart) > 1 else lines)
+            several.append(Way(number, None if way.time is None else way.time.seconds, how))
+    decisions = () if deciding is None else tuple(deciding.decisions)
+    apart = tuple(boundaries(cut.graph, groups, deciding is not None))
+    return Groups(tuple(rows), decisions, tuple(several), apart)
+
+
+def _microseconds(seconds: float | None) -> str:
+    return "" if seconds is None else f"{seconds * 1e6:.1f}"
 
 
 def _ways(start: Start, machine: Machine) -> list[Tried]:
@@ -117,4 +164,8 @@ def program_text(cut: Cut, arena: Arena) -> str:
 
 def title(launch: Launch) -> str:
     """What the graph calls what a launch does."""
-    return ", ".join(launch.computes) or "a condition"
+    return _named(launch.computes)
+
+
+def _named(computes: Sequence[str]) -> str:
+    return ", ".join(computes) or "a condition"
