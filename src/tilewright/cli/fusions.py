@@ -16,11 +16,16 @@ _STAGES = ("fusion", "report", "kernel")
 
 
 def show_fusions(
-    knobs: Knobs, stage: str, page: Path | None, legal: bool, json: bool = False
+    knobs: Knobs,
+    stage: str,
+    page: Path | None,
+    legal: bool,
+    measure: bool,
+    json_file: Path | None,
 ) -> None:
     """Carries out ``tilewright show fusion``. Raises `ProblemError` for options that fusions have
     not, `ParseError` for a file that is no fusion, and `FusionError` for one that means nothing."""
-    options = {"page": page is not None, "legal": legal, "json": json}
+    options = {"page": page, "legal": legal, "measure": measure, "json": json_file}
     refused = [*knobs.texts, *(name for name, is_set in options.items() if is_set)]
     refused += knobs.given("batch", "config", "set", "constant", "contents")
     refuse_options("fusion", refused, why="it is for one kernel", cure="show the fused kernel")

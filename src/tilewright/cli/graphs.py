@@ -159,10 +159,10 @@ def compiled(knobs: Knobs, case: GraphCase, on: Place = Place.DEVICE) -> Verifia
 def show_graphs(
     knobs: Knobs,
     stage: str,
-    page: Path | None = None,
-    legal: bool = False,
-    measure: bool = False,
-    json_file: Path | None = None,
+    page: Path | None,
+    legal: bool,
+    measure: bool,
+    json_file: Path | None,
 ) -> None:
     """Carries out ``tilewright show graph``."""
     refuse_options(

@@ -17,7 +17,7 @@ from tilewright.cli.arrays import load_array, raw, typed
 from tilewright.cli.cases import cases_of, what_of
 from tilewright.cli.checking import compile_case, repeat
 from tilewright.cli.files import OutputFile, make_folder, open_output
-from tilewright.cli.knobs import Knobs
+from tilewright.cli.knobs import Knobs, refuse_options
 from tilewright.cli.overview import overview_of, with_remarks
 from tilewright.engine import CompiledKernel
 from tilewright.engine.request import request_of
@@ -48,9 +48,17 @@ _COLUMN = 64
 
 
 def show_kernels(
-    knobs: Knobs, stage: str, page: Path | None, legal: bool = False, json_file: Path | None = None
+    knobs: Knobs,
+    stage: str,
+    page: Path | None,
+    legal: bool,
+    measure: bool,
+    json_file: Path | None,
 ) -> None:
     """Carries out ``tilewright show``."""
+    if measure:
+        why, cure = "it has no groups", "time it by tilewright bench"
+        refuse_options(knobs.driver, ["measure"], why, cure)
     if json_file is not None and stage != "cost":
         raise ProblemError(
             "--json is for the cost", where="--json", cure="write --stage cost --json FILE"

@@ -13,7 +13,7 @@ import typer
 
 from tilewright.cli import completing
 from tilewright.cli.completing import FUSION, GRAPH
-from tilewright.cli.knobs import Knobs, Place, refuse_options, with_knobs
+from tilewright.cli.knobs import Knobs, Place, with_knobs
 from tilewright.cli.loading import loading
 from tilewright.errors import ProblemError
 
@@ -153,16 +153,13 @@ def show_command(
         bool, typer.Option("--legal", help="With --stage config: what its fields may be.")
     ] = False,
     measure: Annotated[
-        bool,
-        typer.Option("--measure", help="Of a graph, with --stage groups: time each of them, too."),
+        bool, typer.Option("--measure", help="With --stage groups: time each group, too.")
     ] = False,
     json_file: Annotated[
-        Path | None,
-        typer.Option("--json", help="With --stage cost, or groups: write it to this file."),
+        Path | None, typer.Option("--json", help="Write --stage cost, or groups, to this file.")
     ] = None,
 ) -> None:
-    """Print how a kernel came to be: its IR at each stage, LLVM's IR, assembly, its config,
-    its schedule.
+    """Print how a kernel came to be: its IR at each stage, LLVM's IR, assembly, config, schedule.
 
     Each stage is IR that parses back and runs in the interpreter. After the config follow the
     candidates that it was chosen from, with the model's predictions. The schedule is the transforms
@@ -197,29 +194,18 @@ def show_command(
 
       tilewright show conv --page conv.html ic64ih56oc64kh3ph1
 
-      tilewright show graph --stage program model.tw
-
-      tilewright show graph --stage groups --measure --json groups.json model.tw
+      tilewright show graph --stage groups --measure model.tw
 
       tilewright show fusion --stage report chain.tw
     """
-    if knobs.driver == GRAPH:
-        with loading():
-            from tilewright.cli.graphs import show_graphs
-        show_graphs(knobs, stage, page, legal, measure, json_file)
-        return
-    if measure:
-        refuse_options(
-            knobs.driver, ["measure"], why="it has no groups", cure="time it by tilewright bench"
-        )
-    if knobs.driver == FUSION:
-        with loading():
-            from tilewright.cli.fusions import show_fusions
-        show_fusions(knobs, stage, page, legal, json_file is not None)
-        return
     with loading():
-        from tilewright.cli.inspecting import show_kernels
-    show_kernels(knobs, stage, page, legal, json_file)
+        if knobs.driver == GRAPH:
+            from tilewright.cli.graphs import show_graphs as show
+        elif knobs.driver == FUSION:
+            from tilewright.cli.fusions import show_fusions as show
+        else:
+            from tilewright.cli.inspecting import show_kernels as show
+    show(knobs, stage, page, legal, measure, json_file)
 
 
 @with_knobs
