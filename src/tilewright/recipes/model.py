@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 
 from tilewright.machines.instruction import Instruction
 from tilewright.machines.machine import Machine
+from tilewright.machines.rates import Core
 from tilewright.recipes.config import ContractionConfig
 from tilewright.recipes.contraction_shape import Loaded, Shape, rows_of
 
@@ -64,7 +65,7 @@ def register_tiles(
                 continue
             if crowded:
                 tile = replace(tile, times=1.3 * tile.times)
-            cycles = tile.times * _sweep(count, vectors, tile.rows, shape.loaded(lanes))
+            cycles = tile.times * _sweep(count, tile, shape.loaded(lanes), machine.core)
             tails = [shape.sizes[d] % n > 0 for d, n in heights.items()] + [count % vectors > 0]
             code = 2 ** sum(tails) * tile.rows * vectors
             ranked.append(((round(math.log(cycles) / 0.04), code, -vectors), tile))
@@ -206,12 +207,13 @@ def _tile_cycles(length: int, height: int, conflict: int) -> float:
     return tiles * crowded
 
 
-def _sweep(count: int, vectors: int, height: int, loaded: Loaded) -> float:
+def _sweep(count: int, tile: Tile, loaded: Loaded, core: Core) -> float:
     """Cycles of all tiles across ``count`` vectors, per row tile and step."""
-    return sum(
-        number * max(_tile_cycles_by_limit(width, height, loaded))
-        for number, width in _widths(count, vectors)
-    )
+    cycles = 0.0
+    for number, width in _widths(count, tile.vectors):
+        limits = _tile_cycles_by_limit(width, tile.rows, loaded)
+        cycles += number * (max(limits) + core.exposed * limits[_LIMITS.index("loads")])
+    return cycles
 
 
 def _widths(count: int, vectors: int) -> list[tuple[int, int]]:

@@ -10,6 +10,7 @@ from tilewright.dtypes import DType, bf16, f16, f32, f64, s8, s32, u8
 from tilewright.errors import UnsupportedError, one_of
 from tilewright.machines.instruction import AddressStep, Instruction, OperandForm
 from tilewright.machines.machine import Machine
+from tilewright.machines.rates import USUAL_CORE, WITH_TILES
 from tilewright.machines.vectors import across, dot, interleaves, multiply_adds, transposes
 from tilewright.machines.x86 import costs
 
@@ -154,6 +155,7 @@ def machine(
         caches,
         cores,
         instructions,
+        core=WITH_TILES if "amx-tile" in features else USUAL_CORE,
         costs=costs.AVX512 if vector_bytes == 64 else costs.AVX2,
         narrowest=2 if "avx512fp16" in features else 4,
         past_caches=True,
