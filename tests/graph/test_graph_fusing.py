@@ -3,6 +3,7 @@ a queue of pairs does with them; and what comes out is right."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -215,8 +216,8 @@ class Stub:
         self.asked: list[list[str]] = []
         self.decisions: list[tuple[str, str]] = []
 
-    def both_ways(self, one: Kernel, apart: object) -> tuple[float, float] | None:
-        self.asked.append([one.name])
+    def both_ways(self, one: Sequence[Kernel], other: object) -> tuple[float, float] | None:
+        self.asked.append([kernel.name for kernel in one])
         return self.times
 
     def decide(self, what: str, how: str, why: str) -> None:
@@ -256,10 +257,10 @@ def test_predictions_of_both_ways() -> None:
     _, items = flow(kernel)
     both = [kernel_of(n, Items(items), frozenset()) for n in ((0, 1), (0,), (1,))]
     deciding = Deciding(find_target("x86:avx2").machine)
-    times = deciding.both_ways(both[0], both[1:])
+    times = deciding.both_ways(both[:1], both[1:])
     assert times is not None and 0 < times[0] < 1e-3 and 0 < times[1] < 1e-3
     without = replace(deciding.machine, costs=None)
-    assert Deciding(without).both_ways(both[0], both[1:]) is None
+    assert Deciding(without).both_ways(both[:1], both[1:]) is None
 
 
 def test_bytes_take_longer_the_farther_they_come() -> None:

@@ -41,13 +41,15 @@ _MOST_BETWEEN = 64
 
 
 class Judge(Protocol):
-    """Who predicts times: the seconds of a kernel, and of others that do the same; None where there
+    """Who predicts times: the seconds of kernels, and of others that do the same; None where there
     is no prediction. What was decided it keeps."""
 
     @property
     def machine(self) -> Machine: ...
 
-    def both_ways(self, one: Kernel, apart: Sequence[Kernel]) -> tuple[float, float] | None: ...
+    def both_ways(
+        self, one: Sequence[Kernel], other: Sequence[Kernel]
+    ) -> tuple[float, float] | None: ...
 
     def decide(self, what: str, how: str, why: str) -> None: ...
 
@@ -153,7 +155,7 @@ class _Fusing:
 
     def _reached(self, n: int, held: Buffer) -> int:
         if (n, held) not in self.reached:
-            self.reached[n, held] = _reached(self.items[n], held)
+            self.reached[n, held] = reached(self.items[n], held)
         return self.reached[n, held]
 
     def _pair(self, producer: _Unit, consumer: _Unit) -> Pair:
@@ -192,7 +194,7 @@ class _Fusing:
             return True
         apart = (producer.members, consumer.members)
         one, *others = (self._kernel(members) for members in (_joined(*apart), *apart))
-        times = self.judge.both_ways(one, others)
+        times = self.judge.both_ways([one], others)
         if times is None:
             return pair.shared > 0
         if times[0] <= times[1]:
@@ -247,7 +249,7 @@ class _Fusing:
             self._push(merged, other)
 
 
-def _reached(item: Item, held: Buffer) -> int:
+def reached(item: Item, held: Buffer) -> int:
     """Bytes of ``held`` that ``item`` reads or writes at most: a part, if its dims give one."""
     size = bytes_of(held)
     if not isinstance(item.stmt, Compute):

@@ -62,14 +62,18 @@ class Deciding:
         """Keeps a decision."""
         self.decisions.append(Decision(what, how, why))
 
-    def both_ways(self, one: Kernel, apart: Sequence[Kernel]) -> tuple[float, float] | None:
-        """The seconds of ``one`` kernel, and of those that do the same ``apart``, with what a
-        program takes between them; None where one has no prediction."""
-        together, *others = (predicted_seconds(kernel, self.machine) for kernel in (one, *apart))
-        separate = [seconds + BETWEEN for seconds in others if seconds is not None]
-        if together is None or len(separate) < len(others):
-            return None
-        return together + BETWEEN, sum(separate)
+    def both_ways(
+        self, one: Sequence[Kernel], other: Sequence[Kernel]
+    ) -> tuple[float, float] | None:
+        """The seconds of kernels, and of ``other`` ones that do the same, with what a program takes
+        between them; None where one has no prediction."""
+        sums: list[float] = []
+        for kernels in (one, other):
+            times = [predicted_seconds(kernel, self.machine) for kernel in kernels]
+            if None in times:
+                return None
+            sums.append(sum(time + BETWEEN for time in times if time is not None))
+        return sums[0], sums[1]
 
 
 def compared(one: tuple[str, float], other: tuple[str, float]) -> str:
