@@ -320,6 +320,43 @@ def test_graphs_of_one_program_are_called_straight() -> None:
         torch.testing.assert_close(fast(x, y), function(x, y))
 
 
+def test_only_what_runs_all_of_a_graph_is_called_without_aot(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What AOT autograd does around it takes longer than many an op."""
+    parts = import_module("tilewright.frontends.torch.parts")
+    called: list[bool] = []
+    run = parts.Part.__call__
+
+    def observed(part: Any, *tensors: Any) -> Any:
+        frame, names = sys._getframe(), set[str]()
+        while frame.f_back is not None and "test_" not in frame.f_code.co_name:
+            names.add(frame.f_code.co_filename)
+            frame = frame.f_back
+        called.append(any("runtime_wrappers" in name for name in names))
+        return run(part, *tensors)
+
+    monkeypatch.setattr(parts.Part, "__call__", observed)
+
+    def around(function: Callable[..., Any], *tensors: Any) -> bool:
+        copies = [tensor.detach().clone() for tensor in tensors]
+        wanted = function(*copies)
+        torch.testing.assert_close(compiled(function)(*tensors), wanted)
+        torch.testing.assert_close(tensors, tuple(copies))
+        return called.pop()
+
+    x = torch.randn(4, 8)
+    model = torch.nn.Linear(8, 3)
+    assert not around(lambda x: x * 2 + 1, x)
+    with torch.no_grad():
+        assert not around(lambda x: model(x), x)
+        assert not around(lambda x: (x + 1, None, x.sum(0)), x)
+    assert around(lambda x: x.mul_(2) + 1, x.clone())
+    assert around(lambda x: (x[1:], x + 1), x)
+    assert around(lambda x: torch.linalg.qr(x * 2)[1], x)
+    assert around(lambda x: model(x), x)
+
+
 def test_threads_with_parameters_of_their_own() -> None:
     run = compiled(lambda model, x: torch.relu(model(x)), threads=1, freeze=True)
     models, x = [torch.nn.Linear(64, 64) for _ in range(2)], torch.randn(3, 64)

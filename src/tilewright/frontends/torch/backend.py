@@ -55,10 +55,11 @@ def backend(
     """
     asked = _read(options, mode)
     name = f"graph{next(_numbers)}"
+    whole = _Whole(gm, example_inputs)
     compiler = aot_autograd(
-        fw_compiler=partial(_compiled, asked, f"{name}_forward", False),
-        bw_compiler=partial(_compiled, asked, f"{name}_backward", False),
-        inference_compiler=partial(_compiled, asked, name, True),
+        fw_compiler=partial(_compiled, asked, f"{name}_forward", None),
+        bw_compiler=partial(_compiled, asked, f"{name}_backward", None),
+        inference_compiler=partial(_compiled, asked, name, whole),
         decompositions=decompositions(),
         partition_fn=min_cut_rematerialization_partition,
     )
@@ -69,7 +70,7 @@ def backend(
     captures = nullcontext() if gradients else resampling_whole()
     with long_compilation("capturing the graph"), attention, captures:
         compiled: Callable[..., Any] = compiler(gm, example_inputs)
-    return compiled
+    return whole.runs or compiled
 
 
 def _is_differentiable(value: Any) -> bool:
@@ -107,12 +108,44 @@ def _read(options: Mapping[str, Any] | None, mode: str | None) -> Options:
     return read
 
 
+class _Whole:
+    """What runs all of a captured graph natively, where AOT autograd would do nothing in a call but
+    to call it: it has no backward graph, changes no input, and returns no view of one. What AOT
+    autograd does all the same takes as long as a hundred thousand elements."""
+
+    def __init__(self, captured: GraphModule, inputs: Sequence[Any]) -> None:
+        tensors = all(isinstance(value, torch.Tensor) for value in inputs)
+        held = any(True for _ in (*captured.parameters(), *captured.buffers()))
+        self._inputs = len(inputs) if tensors and not held else None
+        self.runs: Callable[..., Any] | None = None
+
+    def offer(self, gm: GraphModule, runs: Callable[..., Any]) -> None:
+        """``runs`` is what the ATen graph ``gm``, which is compiled now, has become."""
+        context = TracingContext.try_get()
+        metadata = getattr(context, "fw_metadata", None)
+        if metadata is None or isinstance(runs, GraphModule | BySizes | Opened):
+            return
+        if metadata.num_mutated_inp_runtime_indices or metadata.num_outputs_aliased:
+            return
+        (results,) = gm.graph.find_nodes(op="output")[0].args
+        inputs = gm.graph.find_nodes(op="placeholder")
+        # There may be more: tensors in parts, states of random numbers, an order of effects.
+        same = len(inputs) == len(metadata.input_info) == self._inputs
+        same = same and len(results) == len(metadata.output_info)
+        if same and metadata.grad_enabled_mutation is None:
+            self.runs = runs
+
+
 def _compiled(
-    options: Options, name: str, alone: bool, gm: GraphModule, example_inputs: Sequence[Any]
+    options: Options,
+    name: str,
+    whole: _Whole | None,
+    gm: GraphModule,
+    example_inputs: Sequence[Any],
 ) -> Callable[..., Any]:
-    """What runs an ATen graph; parameters stay where they are where it stands ``alone``, without
-    a backward graph."""
-    fixed = _parameters() if alone else ()
+    """What runs an ATen graph. Of one without a backward graph, parameters stay where they are, and
+    it may be the ``whole`` of what a call does."""
+    fixed = () if whole is None else _parameters()
     report = reports.begin(name)
 
     def native(known: GraphModule) -> Callable[..., Any]:
@@ -120,6 +153,8 @@ def _compiled(
             return compiled_by_parts(known, fixed, options, report)
 
     runs = _by_sizes(gm, native, options, report) if is_symbolic(gm) else native(gm)
+    if whole is not None:
+        whole.offer(gm, runs)
     return make_boxed_func(runs)  # type: ignore[no-any-return]  # torch does not say
 
 
