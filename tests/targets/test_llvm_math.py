@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import ctypes.util
 import math
 import re
 from collections.abc import Callable
@@ -150,6 +152,22 @@ def test_powers_of_two_by_an_instruction_give_the_same(dtype: DType, name: str) 
     assert "scalef" in by_instruction.text
     one = _function(name, dtype, 1, "avx512")(x)
     np.testing.assert_array_equal(by_instruction(x), one)
+
+
+@pytest.mark.parametrize("level", levels())
+@pytest.mark.parametrize("name", ["exp", "exp2"])
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+def test_what_vanishes_does_not_underflow(dtype: DType, name: str, level: str) -> None:
+    """Products that are too small take Intel's processors ten times as long. What attention masks
+    is minus infinity, or a great number below 0."""
+    function = _function(name, dtype, 16, level)
+    x = np.array([-INF, -1e30, -1e4, -2e3, 0.0, 1.0, -1.0, NAN] * 2, dtype.numpy)
+    math_library = ctypes.CDLL(ctypes.util.find_library("m"))
+    underflow = 16  # FE_UNDERFLOW on x86
+    math_library.feclearexcept(underflow)
+    result = function(x)
+    assert not math_library.fetestexcept(underflow)
+    assert not result[:4].any() and np.isnan(result[7]) and (result[4:7] > 0).all()
 
 
 @pytest.mark.parametrize("level", levels())
