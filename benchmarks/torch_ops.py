@@ -136,18 +136,37 @@ def measured(op: Any) -> Row:
     raise _UnmeasuredError(why)
 
 
+def call_of(torch: Any, function: Any, sample: Any) -> tuple[Callable[..., Any], list[Any]]:
+    """``function`` of a sample, as a function of its tensors that is written out, and these:
+    `torch.compile` looks at everything else that a function uses in each call."""
+    tensors: list[Any] = []
+    names: dict[str, Any] = {"function": function}
+
+    def text(value: Any) -> str:
+        if isinstance(value, torch.Tensor):
+            tensors.append(value)
+            return f"t{len(tensors) - 1}"
+        if type(value) is list:
+            return "[" + "".join(f"{text(part)}, " for part in value) + "]"
+        if type(value) is tuple:
+            return "(" + "".join(f"{text(part)}, " for part in value) + ")"
+        if value is None or type(value) in (int, bool, str):
+            return repr(value)
+        names[f"c{len(names)}"] = value
+        return f"c{len(names) - 1}"
+
+    arguments = [text(value) for value in (sample.input, *sample.args)]
+    arguments += [f"{name}={text(value)}" for name, value in sample.kwargs.items()]
+    parameters = ", ".join(f"t{n}" for n in range(len(tensors)))
+    exec(f"def run({parameters}): return function({', '.join(arguments)})", names)
+    return names["run"], tensors
+
+
 def _of_sample(torch: Any, op: Any, sample: Any) -> Row:
     from tilewright.frontends.torch import report
     from tilewright.measure.rounds import measure
 
-    leaves, spec = torch.utils._pytree.tree_flatten((sample.input, sample.args, sample.kwargs))
-    tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
-
-    def run(*values: Any) -> Any:
-        left = iter(values)
-        filled = [next(left) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
-        first, args, kwargs = torch.utils._pytree.tree_unflatten(filled, spec)
-        return op.op(first, *args, **kwargs)
+    run, tensors = call_of(torch, op.op, sample)
 
     def eager() -> Any:
         return run(*tensors)

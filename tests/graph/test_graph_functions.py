@@ -106,6 +106,22 @@ def test_functions_of_two_are_numpys(type_: DType) -> None:
     assert np.array_equal(signs[0][known], signs[1][known])
 
 
+@pytest.mark.parametrize("name", ["atan", "asin", "acos"])
+def test_arcs_of_single_precision(name: str) -> None:
+    """Within 2.5 units of the last place of float64's, next to 0 and to the ends, too."""
+    rng = np.random.default_rng(2)
+    small, ends = np.exp(rng.uniform(-30, 0, 512)), 1 - np.exp(rng.uniform(-16, 0, 512))
+    sizes = np.concatenate([small, ends, np.linspace(0, 1, 1024)])
+    if name == "atan":
+        sizes = np.concatenate([sizes, np.exp(rng.uniform(0, 80, 512)), np.linspace(1, 4, 512)])
+    x = np.concatenate([sizes, -sizes]).astype(np.float32)
+    result = computed({name: getattr(functions, name)}, f32, x)[name].astype(np.float64)
+    wanted = getattr(np, f"arc{name[1:]}")(x.astype(np.float64))
+    units = np.abs(result - wanted) / np.spacing(np.abs(wanted).astype(np.float32))
+    assert units.max() < 2.5
+    assert np.array_equal(np.signbit(result), np.signbit(wanted))
+
+
 def test_functions_of_integers() -> None:
     a, b = (x.ravel().astype(np.int32) for x in np.meshgrid(np.arange(-9, 10), [-4, -3, 1, 2, 5]))
     named = ("fmod", "remainder", "truncated_division", "floored_division")
