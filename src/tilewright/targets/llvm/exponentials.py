@@ -122,10 +122,10 @@ def scaled(
     whole: str = "",
     inside: str = "",
 ) -> str:
-    """``(main + rest) * 2**n`` for an ``n`` with twice the bias; 0 in lanes that are not ``inside``.
-    In two steps: 2**n itself may be too great or too small for the type, and only the second step
-    rounds subnormal results. An instruction that does both takes ``n`` as a float, ``whole``; the
-    result is the same."""
+    """``(main + rest) * 2**n`` for an ``n`` with twice the bias; 0 in lanes that are not
+    ``inside``. In two steps: 2**n itself may be too great or too small for the type, and only the
+    second step rounds subnormal results. An instruction that does both takes ``n`` as a float,
+    ``whole``; the result is the same."""
     if whole and f.scales:
         value = f.add(rest, main)
         return f.times_power_of_two(f.select(inside, value, 0.0) if inside else value, whole)
