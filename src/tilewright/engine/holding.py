@@ -1,12 +1,27 @@
-"""A kernel with some of its arguments, for callers whose arguments are mostly the same."""
+"""A kernel with some of its arguments, for callers whose arguments are mostly the same; and what is
+made of these."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from tilewright.engine.kernel import CompiledKernel
+
+_What = TypeVar("_What")
+_Made = TypeVar("_Made")
+
+
+def made_by_threads(
+    make: Callable[[_What], _Made], things: Sequence[_What], threads: int
+) -> list[_Made]:
+    """What ``make`` makes of each, side by side: code that packs an argument runs on one thread."""
+    if threads == 1 or len(things) < 2:
+        return [*map(make, things)]
+    with ThreadPoolExecutor(threads) as pool:
+        return [*pool.map(make, things)]
 
 
 def holds_addresses(kernel: CompiledKernel) -> bool:

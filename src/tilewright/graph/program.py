@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from tilewright.engine import CompiledKernel
 from tilewright.engine.fitting import Fitting, PackCode
+from tilewright.engine.holding import made_by_threads
 from tilewright.engine.kept import KeptSteps
 from tilewright.engine.kernel import Made
 from tilewright.engine.numbers import aligned
@@ -71,7 +72,9 @@ class GraphProgram(CompiledKernel):
     ) -> None:
         self.cut = cut
         self.groups = tuple(groups)
-        memory = _Memory(cut, self.groups, target.runs_here, packed)
+        # Devices have their own ways to do several things at once.
+        makers = threads if target.on_host else 1
+        memory = _Memory(cut, self.groups, target.runs_here, packed, makers)
         self.arena = memory.arena
         self.plan, self.contents = memory.plan, memory.contents
         code = _LinkedCode(target, self._programs(), self.plan, self.contents, cut.graph)
@@ -201,7 +204,12 @@ class _Memory:
     """
 
     def __init__(
-        self, cut: Cut, groups: Sequence[Group], here: bool, arrays: Packed | None = None
+        self,
+        cut: Cut,
+        groups: Sequence[Group],
+        here: bool,
+        arrays: Packed | None = None,
+        threads: int = 1,
     ) -> None:
         self._arrays: Packed = {} if arrays is None else arrays
         self._groups, self._here = groups, here
@@ -209,12 +217,21 @@ class _Memory:
         self.contents: list[Any] = []
         self._packed: dict[tuple[str, str], list[int]] = {}
         self._constants = {p.buffer: p for p in cut.graph.arrays if p.digest is not None}
-        self._graph = cut.graph
+        missing: dict[tuple[str, str], tuple[NDArray[Any], CompiledKernel, str]] = {}
         for launch in launches(cut.steps):
+            compiled = groups[launch.kernel].compiled
             for buffer, param in _pairs(launch, groups):
-                pack = groups[launch.kernel].compiled.packing.get(param.name)
-                if pack is not None and buffer not in self._constants:
+                pack = compiled.packing.get(param.name)
+                if buffer in self._constants:
+                    key = self._key(buffer, compiled, param.name)
+                    if key[0] not in cut.graph.constants:
+                        raise missing_constant(self._constants[buffer])
+                    if key not in self._arrays:
+                        missing[key] = cut.graph.constants[key[0]], compiled, param.name
+                elif pack is not None:
                     self.packs[buffer.name] = pack
+        made = made_by_threads(self._made, [*missing.values()], threads)
+        self._arrays.update(zip(missing, made, strict=True))
         self._given: list[PointerArgument] = []
         self._arguments = self._numbered(cut.graph)
         self.arena, spaces = self._planned(cut)
@@ -267,7 +284,7 @@ class _Memory:
             if buffer in self._arguments:
                 places += [Place(Base.ARGUMENT, n) for n in self._arguments[buffer]]
             elif buffer in self._constants:
-                numbers = self._contents(self._constants[buffer], compiled, param.name)
+                numbers = self._contents(self._key(buffer, compiled, param.name))
                 places += [Place(Base.CONSTANT, n) for n in numbers]
             else:
                 places.append(self._place(buffer))
@@ -277,25 +294,23 @@ class _Memory:
     def _place(self, buffer: Buffer) -> Place:
         return Place(Base.ARENA, self.arena.offsets[buffer])
 
-    def _contents(self, param: Param, compiled: CompiledKernel, name: str) -> list[int]:
-        """The numbers of the constants that stand for ``param``: packed once for all kernels that
-        pack alike."""
-        assert param.digest is not None
-        if param.digest not in self._graph.constants:
-            raise missing_constant(param)
-        pack = compiled.packing.get(name)
-        key = (param.digest, "" if pack is None else pack.key)
+    def _key(self, buffer: Buffer, compiled: CompiledKernel, name: str) -> tuple[str, str]:
+        """A constant as a kernel reads it: the same for all kernels that pack alike."""
+        digest, pack = self._constants[buffer].digest, compiled.packing.get(name)
+        assert digest is not None
+        return digest, "" if pack is None else pack.key
+
+    def _contents(self, key: tuple[str, str]) -> list[int]:
+        """The numbers of the constants that are packed for ``key``."""
         if key not in self._packed:
-            if key not in self._arrays:
-                self._arrays[key] = self._made(self._graph.constants[param.digest], compiled, name)
-            arrays = self._arrays[key]
             start = len(self.contents)
-            self.contents += arrays
+            self.contents += self._arrays[key]
             self._packed[key] = list(range(start, len(self.contents)))
         return self._packed[key]
 
-    def _made(self, flat: NDArray[Any], compiled: CompiledKernel, name: str) -> list[Any]:
+    def _made(self, constant: tuple[NDArray[Any], CompiledKernel, str]) -> list[Any]:
         """A constant as the kernel reads it."""
+        flat, compiled, name = constant
         if name not in compiled.packing:
             return [aligned(flat)]
         plain = flat.flags.aligned and flat.flags.c_contiguous

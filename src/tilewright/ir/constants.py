@@ -19,7 +19,8 @@ _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 def digest_of(array: Any) -> str:
     """The digest of an array's contents, in row-major order: ``sha256:`` and 64 digits."""
-    return "sha256:" + hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()
+    flat = np.ascontiguousarray(array).reshape(-1)
+    return "sha256:" + hashlib.sha256(flat.view(np.uint8).data).hexdigest()
 
 
 # Digests of read-only contents, by identity, as long as these live.

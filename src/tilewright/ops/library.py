@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from typing import Any, ClassVar, TypeVar
 
 from tilewright.dtypes import DType, f32
@@ -142,7 +143,13 @@ class LibraryOp(Op):
         header = f"kernel {self._kernel_name}({', '.join(map(parameter_text, params))}):"
         body = self.problem.body(types, self.direction)
         lines = (f"  {line}" for line in body.splitlines() if line.strip())
-        return parse_kernel("\n".join((header, *lines)) + "\n")
+        return _read("\n".join((header, *lines)) + "\n")
+
+
+@lru_cache(maxsize=64)
+def _read(text: str) -> Kernel:
+    """The kernel of a text: networks have the same one in each of their blocks."""
+    return parse_kernel(text)
 
 
 def library_op(

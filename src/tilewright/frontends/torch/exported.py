@@ -126,13 +126,18 @@ def load_exported(path: Path) -> ExportedProgram:
 
 
 def array_of(tensor: torch.Tensor) -> Any:
-    """The elements of a tensor as a numpy array, of the same bits."""
+    """The elements of a tensor as a numpy array of its own, of the same bits."""
+    return _elements(tensor).copy()
+
+
+def _elements(tensor: torch.Tensor) -> Any:
+    """The same in the tensor's memory, where they lie there in order."""
     type_ = dtype(tensor.dtype)
     plain = tensor.detach().contiguous()
     if type_.bits == 1:
-        return plain.numpy().copy()
+        return plain.numpy()
     bits = plain.reshape(-1).view(torch.uint8).numpy()
-    return bits.view(type_.numpy).reshape(tuple(plain.shape)).copy()
+    return bits.view(type_.numpy).reshape(tuple(plain.shape))
 
 
 def tensor_of(array: NDArray[Any]) -> torch.Tensor:
@@ -218,8 +223,8 @@ class _Reading:
     def _constant(self, node: Node, tensor: torch.Tensor) -> Tensor | Complex:
         name = identifier(node.name)
         if not tensor.is_complex():
-            return self._builder.constant(array_of(tensor), name)
-        pairs = array_of(torch.view_as_real(tensor.resolve_conj()))
+            return self._builder.constant(_elements(tensor), name)
+        pairs = _elements(torch.view_as_real(tensor.resolve_conj()))
         return Complex.of_pairs(self._builder.constant(pairs, name))
 
     def _results(self, node: Node, signature: ExportGraphSignature) -> None:
