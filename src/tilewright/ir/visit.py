@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from operator import is_
+from operator import attrgetter, is_
+from typing import Any
 
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import (
@@ -121,7 +122,7 @@ def variables(expr: Expr) -> frozenset[Var]:
 
 def reads_memory(expr: Expr) -> bool:
     """Whether there is a load, so that a store may change the value."""
-    return summary(expr)[1]
+    return (expr.summary or summary(expr))[1]
 
 
 def summary(expr: Expr) -> tuple[frozenset[Var], bool]:
@@ -314,15 +315,24 @@ def _map_operand(operand: Operand, change: ExprChange) -> Operand:
 
 def nested(stmt: Stmt) -> tuple[Stmt, ...]:
     """The statements directly inside."""
-    match stmt:
-        case Block():
-            return stmt.body
-        case For() | While() | Opaque():
-            return (stmt.body,)
-        case If():
-            return (stmt.then,) if stmt.orelse is None else (stmt.then, stmt.orelse)
-        case _:
-            return ()
+    inside = _INSIDE.get(type(stmt))
+    return () if inside is None else inside(stmt)
+
+
+def _body(stmt: Any) -> tuple[Stmt, ...]:
+    return (stmt.body,)
+
+
+def _branches(stmt: If) -> tuple[Stmt, ...]:
+    return (stmt.then,) if stmt.orelse is None else (stmt.then, stmt.orelse)
+
+
+# By class, as this is asked more often than anything else.
+_INSIDE: dict[type[Stmt], Callable[[Any], tuple[Stmt, ...]]] = {
+    Block: attrgetter("body"),
+    If: _branches,
+    **dict.fromkeys((For, While, Opaque), _body),
+}
 
 
 def with_nested(stmt: Stmt, parts: tuple[Stmt, ...]) -> Stmt:
@@ -359,7 +369,7 @@ def walk_stmts(stmt: Stmt) -> Iterator[Stmt]:
     while stack:
         node = stack.pop()
         yield node
-        stack.extend(reversed(nested(node)))
+        stack += nested(node)[::-1]
 
 
 def rewrite_stmts(stmt: Stmt, change: Callable[[Stmt], Stmt]) -> Stmt:

@@ -66,6 +66,11 @@ class Access:
         loaded = frozenset[Var]().union(*map(variables, loads_in(self._offset)))
         return {v: None if v in loaded else self._step(v) for v in variables(self._offset)}
 
+    @cached_property
+    def moved_by(self) -> frozenset[Var]:
+        """The loops that it depends on."""
+        return frozenset(self.steps).union(*map(variables, self.index))
+
     def _step(self, variable: Var) -> int | None:
         first = self._place({variable: 1}) - self.start
         last = math.ceil(self.lanes.get(variable, 1)) - 1

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Var
@@ -58,6 +58,7 @@ class Traffic:
                     for nest in line.path:
                         self._reached[nest].append((line, access))
         self._known: dict[tuple[Nest, bool, bool], list[tuple[Line, Box]]] = {}
+        self._reaches: dict[tuple[int, tuple[tuple[Var, float], ...]], Box] = {}
 
     def moved(self, root: Nest, warm: bool) -> list[Moved]:
         """All that moves. ``warm``: what stayed in the caches since the call before is there."""
@@ -139,10 +140,20 @@ class Traffic:
             key = (access.key, access.writes, tuple(loops.items()))
             if key not in seen:
                 seen.add(key)
-                box = box_of(access, loops, self._machine.core.line)
+                box = self._box(access, loops)
                 line_of[id(box)] = line
                 boxes.append(box)
         return [(line_of[id(box)], box) for box in joined(boxes, self._machine.core.line)]
+
+    def _box(self, access: Access, loops: Mapping[Var, float]) -> Box:
+        """What ``access`` reaches, worked out once for loops that differ in what does not move
+        it."""
+        moving = tuple(item for item in loops.items() if item[0] in access.moved_by)
+        box = self._reaches.get((id(access), moving))
+        if box is None:
+            box = box_of(access, dict(moving), self._machine.core.line)
+            self._reaches[id(access), moving] = box
+        return replace(box)  # Boxes that are joined change.
 
     def _extent(self, nest: Nest, alone: bool) -> float:
         return self._shares.get(nest, nest.extent) if alone else nest.extent

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from itertools import pairwise, product
+from itertools import chain, pairwise, product
 
 from tilewright.facts.affine import difference
 from tilewright.ir.evaluate import evaluate
@@ -90,11 +90,10 @@ def with_whole_dims(s: KernelSchedule, *, quotients: bool = True) -> None:
 
     changed = True
     while changed:
-        changed = any(
-            s.attempt(partial(fuse, outer, inner))
-            for compute in computes_in(s.kernel)
-            for outer, inner in pairwise([dim.var.name for dim in compute.dims])
-        )
+        names = ([dim.var.name for dim in compute.dims] for compute in computes_in(s.kernel))
+        # What is refused changes nothing: a pair of several computes is tried once.
+        pairs = dict.fromkeys(chain.from_iterable(map(pairwise, names)))
+        changed = any(s.attempt(partial(fuse, outer, inner)) for outer, inner in pairs)
 
 
 def _cuts(kernel: Kernel, *dims: str) -> int:

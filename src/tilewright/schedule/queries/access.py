@@ -60,6 +60,14 @@ def accesses(stmt: Stmt, place: Place) -> Iterator[Access]:
 
 
 def _direct(node: Stmt, place: Place) -> Iterator[Access]:
+    yield from _by_views(node, place)
+    for expr in direct_exprs(node):
+        for part in loads_in(expr):
+            yield Access(View(part.buffer, part.index, part.mask), node, place, False)
+
+
+def _by_views(node: Stmt, place: Place) -> Iterator[Access]:
+    """What ``node`` reads and writes but for loads in its expressions."""
     match node:
         case Store():
             yield Access(View(node.buffer, node.index), node, place, True)
@@ -86,14 +94,17 @@ def _direct(node: Stmt, place: Place) -> Iterator[Access]:
                 yield Access(view, node, place, buffer.name in node.writes)
         case _:
             pass
-    for expr in direct_exprs(node):
-        for part in loads_in(expr):
-            yield Access(View(part.buffer, part.index, part.mask), node, place, False)
 
 
 def buffers_written(stmt: Stmt) -> set[Buffer]:
     """The buffers that something in ``stmt`` writes."""
-    return {a.view.buffer for a in accesses(stmt, Place()) if a.writes}
+    nowhere, written, stack = Place(), set[Buffer](), [stmt]
+    while stack:
+        node = stack.pop()
+        written.update(a.view.buffer for a in _by_views(node, nowhere) if a.writes)
+        if not isinstance(node, Opaque):
+            stack += nested(node)
+    return written
 
 
 def allocates_of_any_size(stmt: Stmt) -> bool:
