@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from operator import attrgetter, is_
-from typing import Any
+from operator import is_
 
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import (
@@ -315,24 +314,15 @@ def _map_operand(operand: Operand, change: ExprChange) -> Operand:
 
 def nested(stmt: Stmt) -> tuple[Stmt, ...]:
     """The statements directly inside."""
-    inside = _INSIDE.get(type(stmt))
-    return () if inside is None else inside(stmt)
-
-
-def _body(stmt: Any) -> tuple[Stmt, ...]:
-    return (stmt.body,)
-
-
-def _branches(stmt: If) -> tuple[Stmt, ...]:
-    return (stmt.then,) if stmt.orelse is None else (stmt.then, stmt.orelse)
-
-
-# By class, as this is asked more often than anything else.
-_INSIDE: dict[type[Stmt], Callable[[Any], tuple[Stmt, ...]]] = {
-    Block: attrgetter("body"),
-    If: _branches,
-    **dict.fromkeys((For, While, Opaque), _body),
-}
+    match stmt:
+        case Block():
+            return stmt.body
+        case For() | While() | Opaque():
+            return (stmt.body,)
+        case If():
+            return (stmt.then,) if stmt.orelse is None else (stmt.then, stmt.orelse)
+        case _:
+            return ()
 
 
 def with_nested(stmt: Stmt, parts: tuple[Stmt, ...]) -> Stmt:
