@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+import ml_dtypes
+import numpy as np
 import pytest
 
 import tilewright as tw
@@ -179,3 +181,24 @@ def test_padding_of_one_strided_tap_has_no_mask_in_a_tile(problem: str) -> None:
     _, schedule = choose.choose(Start.of(op), AMX.machine)
     check_schedule(schedule)
     assert AMX.assemble(AMX.lower(schedule.kernel)).startswith(b"\x7fELF")
+
+
+@pytest.mark.usefixtures("own_cache")
+@pytest.mark.parametrize("rows", [113, 197])
+def test_tiles_of_more_shapes_than_there_are_go_apart(rows: int) -> None:
+    """What has no tile of its shape left in a function gets one of its own."""
+    sizes = f"1x2x{rows}x64"
+    op = tw.attention(f"{sizes}:{sizes}", "full", dtype=tw.bf16)
+    text = tw.compile(op, target="x86:amx", threads=1).source("asm")
+    assert text.count("tdpbf16ps") > 8 and re.search(r"call\w*\s+tiles_", text)
+    if "amx-bf16" not in find_target("x86").machine.features:
+        return
+    generator = np.random.default_rng(0)
+    q, k, v = (
+        generator.standard_normal((1, 2, rows, 64)).astype(ml_dtypes.bfloat16) for _ in range(3)
+    )
+    result = tw.compile(op, target="x86", threads=2)(queries=q, keys=k, values=v)
+    wide = [factor.astype(np.float64) for factor in (q, k, v)]
+    scores = np.exp(wide[0] @ wide[1].swapaxes(2, 3) / 8)
+    exact = scores / scores.sum(axis=3, keepdims=True) @ wide[2]
+    assert np.abs(result.astype(np.float64) - exact).max() < 0.01

@@ -43,7 +43,7 @@ def write_function(
     called for each attempt: a buffer that does not fit in registers is in memory in the next one.
     The addresses of the buffers in ``aligned`` are multiples of these numbers.
     """
-    memory_only: set[Buffer] = set()
+    memory_only: set[Buffer | None] = set()
     while True:
         planner = Planner(lanes, facts)
         scopes = [Scope() for _ in inputs]

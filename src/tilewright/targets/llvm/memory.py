@@ -48,17 +48,18 @@ from tilewright.targets.llvm.writer import Writer
 
 
 class NotInRegisters(Exception):  # noqa: N818 - a signal to start over, not an error
-    """The buffer cannot be held in registers."""
+    """The buffer cannot be held in registers; None: nor can tiles of factors, for products that
+    share them."""
 
-    def __init__(self, buffer: Buffer) -> None:
-        super().__init__(buffer.name)
+    def __init__(self, buffer: Buffer | None) -> None:
+        super().__init__(buffer.name if buffer is not None else "factors")
         self.buffer = buffer
 
 
 class MemoryMap(AddressMap):
     """The places of buffers, while one function is written."""
 
-    def __init__(self, w: Writer, memory_only: set[Buffer]) -> None:
+    def __init__(self, w: Writer, memory_only: set[Buffer | None]) -> None:
         super().__init__(w, Expressions(w, self.load))
         self.memory_only = memory_only
         self._masked: Masked = (

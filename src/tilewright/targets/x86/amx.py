@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import functools
 import operator
+import zlib
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
 from tilewright.dtypes import s32
 from tilewright.errors import CompilationError
-from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Const, Expr, Var
 from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Dim
@@ -34,6 +34,8 @@ _TILE = "x86_amx"
 _TILES = 8
 # The rows of a tile, and the bytes of a row, as LLVM's arguments.
 Shape: TypeAlias = tuple[str, str]
+# The address of its first element, and the bytes from row to row, likewise.
+Source: TypeAlias = tuple[str, str]
 # LLVM carries tiles through loops as vectors of the same size, and recognizes them as tiles.
 _ELEMENTS = 256
 _TO_TILE = f"llvm.x86.cast.vector.to.tile.v{_ELEMENTS}i32"
@@ -68,37 +70,78 @@ def _product(memory: MemoryMap, plan: ComputePlan, instruction: Instruction) -> 
     depth = instruction.sizes["k"]
     bytes_k = f"i16 {depth * a.buffer.dtype.bytes}"
     groups = f"i16 {depth // group}"
-    c_tile = _read(memory, out, dims["m"], shape)
-    most = _count(memory, out.buffer, shape, [(rows, bytes_k), (groups, columns)])
-    a_tile = _load(memory, a, (rows, bytes_k), _row(memory, a, dims["m"], 1), masks[0], most)
-    b_tile = _load(memory, b, (groups, columns), _row(memory, b, dims["k"], group), masks[1], most)
+    shapes = [(rows, bytes_k), (groups, columns)]
+    passing = shapes if out.buffer in memory.registers else [shape, *shapes]
+    most = _count(memory, passing)
+    strides = [_row(memory, a, dims["m"], 1), _row(memory, b, dims["k"], group)]
+    sources = [
+        _source(memory, address, stride, mask)
+        for address, stride, mask in zip((a, b), strides, masks, strict=True)
+    ]
     sizes = f"{rows}, {columns}, {bytes_k}"
-    tiles = f"{_TILE} {c_tile}, {_TILE} {a_tile}, {_TILE} {b_tile}"
     types = f"i16, i16, i16, {_TILE}, {_TILE}, {_TILE}"
+    if most is None:
+        memory.w.declare(_TILE, instruction.emit, types)
+        sums = _source(memory, out, _row(memory, out, dims["m"], 1), True)
+        loads = list(enumerate([shape, *shapes]))
+        _apart(memory, shape, [sums, *sources], loads, f"{instruction.emit}({sizes}, ")
+        return
+    c_tile = _read(memory, out, dims["m"], shape)
+    a_tile, b_tile = (
+        _load(memory, shape, source, most) for shape, source in zip(shapes, sources, strict=True)
+    )
+    tiles = f"{_TILE} {c_tile}, {_TILE} {a_tile}, {_TILE} {b_tile}"
     result = memory.w.call(_TILE, instruction.emit, f"{sizes}, {tiles}", types)
     _write(memory, out, dims["m"], shape, result)
 
 
-def _count(memory: MemoryMap, sums: Buffer, shape: Shape, factors: Iterable[Shape]) -> int:
-    """Counts the tiles of a product whose ``sums`` have this ``shape``; gives how many tiles its
-    factors may have, with those of products before. A tile has one shape in a whole function, so
-    what lets LLVM run out of tiles is a buffer in memory instead."""
-    passing = Counter(factors)
-    if sums not in memory.registers:
-        passing[shape] += 1
-    memory.passing_tiles = passing = passing | Counter(memory.passing_tiles)
-    held = {buffer: Counter(shapes.values()) for buffer, shapes in memory.tiles.items()}
+def _apart(
+    memory: MemoryMap,
+    shape: Shape,
+    sources: Sequence[Source],
+    loads: Sequence[tuple[int, Shape]],
+    call: str,
+) -> None:
+    """The tile of this ``shape`` that a ``call`` makes of ``loads`` from ``sources``, or the one
+    that is loaded, goes to the first source, by a function of its own: its tiles have other shapes
+    than the caller's."""
+    memory.w.declare(_TILE, _LOAD, "i16, i16, ptr, i64")
+    memory.w.declare("void", _STORE, f"i16, i16, ptr, i64, {_TILE}")
+    body = [
+        f"  %t{n} = call {_TILE} @{_LOAD}({', '.join(of)}, ptr %p{source}, i64 %s{source})"
+        for n, (source, of) in enumerate(loads)
+    ]
+    result = "%t0"
+    if call:
+        result = "%r"
+        values = ", ".join(f"{_TILE} %t{n}" for n in range(len(loads)))
+        body.append(f"  {result} = call {_TILE} @{call}{values})")
+    body.append(f"  call void @{_STORE}({', '.join(shape)}, ptr %p0, i64 %s0, {_TILE} {result})")
+    parameters = ", ".join(f"ptr %p{n}, i64 %s{n}" for n in range(len(sources)))
+    name = f"tiles_{zlib.crc32(repr(body).encode()):08x}"
+    header = f"define internal void @{name}({parameters}) nounwind noinline {{"
+    memory.w.declarations[name] = "\n".join([header, "entry:", *body, "  ret void", "}"])
+    memory.w.emit(f"call void @{name}({', '.join(', '.join(source) for source in sources)})")
+
+
+def _count(memory: MemoryMap, shapes: Iterable[Shape]) -> int | None:
+    """Counts tiles of these ``shapes`` that one op takes beside what is held; gives how many of
+    them may be kept for ops that follow. A tile has one shape in a whole function, so what lets
+    LLVM run out of tiles is a buffer in memory instead; then nothing is kept. None where there is
+    no tile of a shape even so."""
+    passing = Counter(shapes) | Counter(memory.passing_tiles)
+    held = {buffer: Counter(tiles.values()) for buffer, tiles in memory.tiles.items()}
     most = functools.reduce(operator.or_, held.values(), Counter[Shape]())
     spare = _TILES - (most + passing).total()
     if held and spare < 0:
         raise NotInRegisters(max(held, key=lambda buffer: held[buffer].total()))
+    are_kept = None not in memory.memory_only
+    if spare < 0 and are_kept:
+        raise NotInRegisters(None)
     if spare < 0:
-        raise CompilationError(
-            f"tiles of {len(passing)} shapes are more than the {_TILES} that there are",
-            where=f"the product in {sums.name!r}",
-            cure="cut the products of the function in tiles of fewer shapes",
-        )
-    return 2 + spare
+        return None
+    memory.passing_tiles = passing
+    return 2 + spare if are_kept else 0
 
 
 def _copy(memory: MemoryMap, plan: ComputePlan) -> None:
@@ -114,6 +157,17 @@ def _copy(memory: MemoryMap, plan: ComputePlan) -> None:
         if not (isinstance(dim.extent, Const) and dim.extent.value == 1)
     }
     shape = _shape(memory, plan.out, dims["m"], dims["n"])
+    addresses = (plan.out, *plan.operands)
+    in_memory = all(address.buffer not in memory.registers for address in addresses)
+    if in_memory and _count(memory, [shape]) is None:
+        memory.w.declare(_TILE, _ZERO, "i16, i16")
+        sources = [
+            _source(memory, address, _row(memory, address, dims["m"], 1), True)
+            for address in addresses
+        ]
+        loads, call = ([(1, shape)], "") if plan.operands else ([], f"{_ZERO}({', '.join(shape)}")
+        _apart(memory, shape, sources, loads, call)
+        return
     if plan.operands:
         tile = _read(memory, plan.operands[0], dims["m"], shape)
     else:
@@ -130,7 +184,8 @@ def _shape(memory: MemoryMap, out: Address, rows: Dim | None, columns: Dim | Non
 def _read(memory: MemoryMap, address: Address, rows: Dim | None, shape: Shape) -> str:
     """A tile of 32-bit elements, from a register or from memory."""
     if address.buffer not in memory.registers:
-        return _load(memory, address, shape, _row(memory, address, rows, 1), True, 0)
+        source = _source(memory, address, _row(memory, address, rows, 1), True)
+        return _load(memory, shape, source, 0)
     offset = _offset(memory, address)
     if memory.tiles.get(address.buffer, {}).get(offset) != shape:
         raise NotInRegisters(address.buffer)
@@ -256,23 +311,18 @@ def _place(memory: MemoryMap, address: Address, variable: Var, value: int) -> in
     return place
 
 
-def _load(
-    memory: MemoryMap,
-    address: Address,
-    shape: Shape,
-    stride: int,
-    mask: Value | bool,
-    most: int,
-) -> str:
-    """A tile of rows ``stride`` bytes apart; zeros where ``mask`` does not hold. It is not loaded
-    anew if it is one of the ``most`` that were used last."""
+def _source(memory: MemoryMap, address: Address, stride: int, mask: Value | bool) -> Source:
+    """Where the rows of a tile are; zeros where ``mask`` does not hold."""
     pointer = memory.pointer(address, {})
-    step = f"i64 {stride}"
-    if isinstance(mask, Value):
-        chosen = memory.w.assign(f"select {mask.typed}, {pointer.typed}, ptr @zeros")
-        pointer = pointer.moved(chosen)
-        spread = memory.w.assign(f"select {mask.typed}, i64 {stride}, i64 0")
-        step = f"i64 {spread}"
-    arguments = f"{shape[0]}, {shape[1]}, {pointer.typed}, {step}"
+    if not isinstance(mask, Value):
+        return pointer.typed, f"i64 {stride}"
+    chosen = memory.w.assign(f"select {mask.typed}, {pointer.typed}, ptr @zeros")
+    spread = memory.w.assign(f"select {mask.typed}, i64 {stride}, i64 0")
+    return pointer.moved(chosen).typed, f"i64 {spread}"
+
+
+def _load(memory: MemoryMap, shape: Shape, source: Source, most: int) -> str:
+    """A tile of rows from `_source`. It is not loaded anew if it is one of the ``most`` that were
+    used last."""
     memory.w.declare(_TILE, _LOAD, "i16, i16, ptr, i64")
-    return memory.w.read(f"call {_TILE} @{_LOAD}({arguments})", most)
+    return memory.w.read(f"call {_TILE} @{_LOAD}({', '.join((*shape, *source))})", most)
