@@ -221,7 +221,8 @@ def test_export_writes_files(own_cache: Path, tmp_path: Path) -> None:
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="needs a C compiler")
 @pytest.mark.parametrize("threads", [1, 3])
 def test_an_exported_kernel_in_a_program(own_cache: Path, tmp_path: Path, threads: int) -> None:
-    kernel = tw.compile(small(), threads=1)
+    # Rows of the image one by one: enough of them for a loop on threads.
+    kernel = tw.compile(small(), threads=1, config={"tile": {"oh": 1}})
     folder = kernel.export(tmp_path, "conv_fwd_b")
     arrays = inputs(kernel)
     for name, array in arrays.items():

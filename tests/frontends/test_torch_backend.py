@@ -357,6 +357,40 @@ def test_only_what_runs_all_of_a_graph_is_called_without_aot(
     assert around(lambda x: model(x), x)
 
 
+class _Halved(torch.Tensor):
+    """Twice the tensor that it has."""
+
+    @staticmethod
+    def __new__(cls, part: torch.Tensor) -> Any:
+        return torch.Tensor._make_wrapper_subclass(cls, part.shape, dtype=part.dtype)
+
+    def __init__(self, part: torch.Tensor) -> None:
+        self.part = part
+
+    def __tensor_flatten__(self) -> tuple[list[str], None]:
+        return ["part"], None
+
+    @staticmethod
+    def __tensor_unflatten__(inner: Any, context: Any, size: Any, stride: Any) -> _Halved:
+        return _Halved(inner["part"])
+
+    @classmethod
+    def __torch_dispatch__(cls, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        args = [arg.part * 2 if isinstance(arg, _Halved) else arg for arg in args]
+        return _Halved(op(*args, **(kwargs or {})) / 2)
+
+
+@pytest.mark.filterwarnings("ignore:Dynamo does not know how to trace")
+def test_tensors_that_stand_for_others() -> None:
+    """Also where there are as many as there are of the others."""
+    x = torch.randn(4, 8)
+    twice = _Halved(x)
+    with torch.no_grad():
+        result = compiled(lambda x: torch.exp(x) + 1)(twice)
+    assert isinstance(result, _Halved)
+    torch.testing.assert_close(result.part, (torch.exp(2 * x) + 1) / 2)
+
+
 def test_threads_with_parameters_of_their_own() -> None:
     run = compiled(lambda model, x: torch.relu(model(x)), threads=1, freeze=True)
     models, x = [torch.nn.Linear(64, 64) for _ in range(2)], torch.randn(3, 64)

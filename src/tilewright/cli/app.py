@@ -29,8 +29,8 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "show": (
         "verbs",
-        "Print how a kernel came to be: its IR at each stage, LLVM's IR, assembly, its config, "
-        "its schedule.",
+        "Print how a kernel came to be: its IR at each stage, LLVM's IR, assembly, config, "
+        "schedule.",
     ),
     "build": (
         "verbs",

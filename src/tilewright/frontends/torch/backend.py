@@ -14,6 +14,7 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._guards import TracingContext
 from torch.fx import GraphModule
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from tilewright.engine.compile import checked_threads
 from tilewright.errors import ArgumentError, one_of, short
@@ -116,7 +117,10 @@ class _Whole:
     def __init__(self, captured: GraphModule, inputs: Sequence[Any]) -> None:
         tensors = all(isinstance(value, torch.Tensor) for value in inputs)
         held = any(True for _ in (*captured.parameters(), *captured.buffers()))
-        self._inputs = len(inputs) if tensors and not held else None
+        values = (node.meta.get("example_value") for node in captured.graph.nodes)
+        # Tensors that stand for others are taken apart by AOT autograd.
+        wrapped = any(is_traceable_wrapper_subclass(value) for value in values)
+        self._inputs = len(inputs) if tensors and not held and not wrapped else None
         self.runs: Callable[..., Any] | None = None
 
     def offer(self, gm: GraphModule, runs: Callable[..., Any]) -> None:
@@ -129,7 +133,7 @@ class _Whole:
             return
         (results,) = gm.graph.find_nodes(op="output")[0].args
         inputs = gm.graph.find_nodes(op="placeholder")
-        # There may be more: tensors in parts, states of random numbers, an order of effects.
+        # There may be more: states of random numbers, an order of effects.
         same = len(inputs) == len(metadata.input_info) == self._inputs
         same = same and len(results) == len(metadata.output_info)
         if same and metadata.grad_enabled_mutation is None:
