@@ -156,7 +156,9 @@ def measured(name: str, values: argparse.Namespace) -> dict[str, Any]:
         for peer in values.peer or ():
             other = model_of(torch, name)[0].to(kind)
             try:
-                sides[peer] = PEERS[peer](other, inputs, threads, values.bf16)
+                call = PEERS[peer](other, inputs, threads, values.bf16)
+                call()
+                sides[peer] = call
             except Exception as error:  # whatever a peer raises
                 results["refused"][peer] = f"{type(error).__name__}: {error}"
         if values.seconds:
