@@ -10,18 +10,18 @@ from typing import Any, TypeVar
 
 from tilewright.engine.kernel import CompiledKernel
 
-_What = TypeVar("_What")
-_Made = TypeVar("_Made")
+_Argument = TypeVar("_Argument")
+_Result = TypeVar("_Result")
 
 
-def made_by_threads(
-    make: Callable[[_What], _Made], things: Sequence[_What], threads: int
-) -> list[_Made]:
-    """What ``make`` makes of each, side by side: code that packs an argument runs on one thread."""
-    if threads == 1 or len(things) < 2:
-        return [*map(make, things)]
+def mapped_by_threads(
+    function: Callable[[_Argument], _Result], arguments: Sequence[_Argument], threads: int
+) -> list[_Result]:
+    """``function`` of ``arguments``, side by side: code that packs an array runs on one thread."""
+    if threads == 1 or len(arguments) < 2:
+        return [*map(function, arguments)]
     with ThreadPoolExecutor(threads) as pool:
-        return [*pool.map(make, things)]
+        return [*pool.map(function, arguments)]
 
 
 def holds_addresses(kernel: CompiledKernel) -> bool:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from tilewright.engine import CompiledKernel
 from tilewright.engine.fitting import Fitting, PackCode
-from tilewright.engine.holding import made_by_threads
+from tilewright.engine.holding import mapped_by_threads
 from tilewright.engine.kept import KeptSteps
 from tilewright.engine.kernel import Made
 from tilewright.engine.numbers import aligned
@@ -230,8 +230,8 @@ class _Memory:
                         missing[key] = cut.graph.constants[key[0]], compiled, param.name
                 elif pack is not None:
                     self.packs[buffer.name] = pack
-        made = made_by_threads(self._made, [*missing.values()], threads)
-        self._arrays.update(zip(missing, made, strict=True))
+        read = mapped_by_threads(self._made, [*missing.values()], threads)
+        self._arrays.update(zip(missing, read, strict=True))
         self._given: list[PointerArgument] = []
         self._arguments = self._numbered(cut.graph)
         self.arena, spaces = self._planned(cut)

@@ -13,7 +13,7 @@ import torch
 from torch.fx import Graph, Node
 
 from tilewright.engine import CompiledKernel
-from tilewright.engine.holding import holding, holds_addresses, made_by_threads
+from tilewright.engine.holding import holding, holds_addresses, mapped_by_threads
 from tilewright.errors import ArgumentError
 from tilewright.frontends.torch.checks import NAME, NONE, Checks
 from tilewright.frontends.torch.forms import Form
@@ -286,7 +286,7 @@ class _Frozen:
             return compiled.pack(name, value) if name in compiled.packed else value
 
         names = [name for name, source in self._constant.items() if source in changed]
-        arrays.update(zip(names, made_by_threads(made, names, compiled.threads), strict=True))
+        arrays.update(zip(names, mapped_by_threads(made, names, compiled.threads), strict=True))
         if self._before is not None:
             # What was made for packing is not needed beside what is packed.
             for name in self._before.signature.results:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import operator
-import zlib
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TypeAlias
@@ -118,7 +118,8 @@ def _apart(
         body.append(f"  {result} = call {_TILE} @{call}{values})")
     body.append(f"  call void @{_STORE}({', '.join(shape)}, ptr %p0, i64 %s0, {_TILE} {result})")
     parameters = ", ".join(f"ptr %p{n}, i64 %s{n}" for n in range(len(sources)))
-    name = f"tiles_{zlib.crc32(repr(body).encode()):08x}"
+    # Equal bodies have one name, others another.
+    name = "tiles_" + re.sub(r"\W+", "_", f"{call} {shape} {loads}").strip("_")
     header = f"define internal void @{name}({parameters}) nounwind noinline {{"
     memory.w.declarations[name] = "\n".join([header, "entry:", *body, "  ret void", "}"])
     memory.w.emit(f"call void @{name}({', '.join(', '.join(source) for source in sources)})")
