@@ -10,7 +10,6 @@ from math import prod
 
 from tilewright.dtypes import DType, s8
 from tilewright.facts.usual import typical
-from tilewright.ir.expr import Var
 from tilewright.ir.stmt import Compute, Kernel
 from tilewright.ir.visit import variables
 from tilewright.layout.roles import MAIN, RESULT
@@ -22,7 +21,7 @@ from tilewright.recipes.model import Estimate, default_configs
 from tilewright.recipes.prologues import has_prologue, packable
 from tilewright.recipes.recipe import Candidate
 from tilewright.recipes.reshaping import fuse_neighbours, split_dims, strided
-from tilewright.recipes.roles import are_known, find_compute
+from tilewright.recipes.roles import are_known, find_compute, index_along
 from tilewright.recipes.slicing import in_slices
 from tilewright.recipes.transposed_tiles import results_transposed
 from tilewright.recipes.unit_model import unit_configs
@@ -203,7 +202,7 @@ def _adding_up(
         return f"it takes the same elements of A for all lanes, and A has others along {lanes}"
     if near:
         return Choice(instruction, near[0], pack_a=False)
-    rows = own_dims(main, shape)
+    rows = own_dims(main, shape, instruction.sizes.get("k", 1))
     longest = max(rows, key=lambda dim: shape.sizes[dim], default="")
     return Choice(instruction, longest, pack_a=True) if rows else without
 
@@ -251,11 +250,16 @@ def _in_groups(main: Compute, name: str, group: int) -> bool:
     return group > 1 and run_start(view, along, group, facts) is not None
 
 
-def own_dims(main: Compute, shape: Shape) -> list[str]:
-    """The reduced dims that alone index a dim of A (channels): a copy of A can hold them
-    innermost."""
-    alone = {i.name for i in main.operands[0].view.index if isinstance(i, Var)}
-    return [dim for dim in shape.roles.k if dim in alone]
+def own_dims(main: Compute, shape: Shape, depth: int) -> list[str]:
+    """The reduced dims whose neighbours a copy of A can hold side by side (channels): those that
+    index a dim of A alone, or the channels of groups, if these are multiples of ``depth``."""
+    result: list[str] = []
+    for dim in shape.roles.k:
+        indexed = index_along(main, dim)
+        whole = len(indexed) == 1 or shape.sizes[dim] % depth == 0
+        if indexed and whole and {*indexed} - {dim} <= {*shape.roles.batch}:
+            result.append(dim)
+    return result
 
 
 def _wants_packing(main: Compute, instruction: Instruction, lanes: str) -> bool:

@@ -45,7 +45,14 @@ from tilewright.recipes.prologues import (
 from tilewright.recipes.recipe import Candidate, RankedRecipe, is_contraction
 from tilewright.recipes.reducible import computes_in
 from tilewright.recipes.reshaping import fused, halves, split_dims
-from tilewright.recipes.roles import are_known, extents, find_compute, roles
+from tilewright.recipes.roles import (
+    are_known,
+    extents,
+    find_compute,
+    index_along,
+    named_after,
+    roles,
+)
 from tilewright.recipes.slicing import counter, sliced
 from tilewright.recipes.start import Start
 from tilewright.recipes.transposed_tiles import handed_over, planned, transposed, vectorized
@@ -254,11 +261,12 @@ def _copy_a(
     view = main.operands[0].view
     group = instruction.sizes.get("k", 1) if instruction is not None else 1
     wanted = instruction.operands[0].dtype if instruction is not None else view.buffer.dtype
+    inner = named_after(*index_along(main, config.k))
     s.stage(
         MAIN,
         "a",
         space=Space.GLOBAL,
-        layout=[(config.k, None), (config.k, group)] if config.k else (),
+        layout=[(inner, None), (inner, group)] if config.k else (),
         cast=wanted if wanted is not view.buffer.dtype else None,
     )
     computed_in_copies(s, view.buffer)

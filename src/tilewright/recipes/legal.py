@@ -49,7 +49,7 @@ def legal(kernel: Kernel, machine: Machine, config: ContractionConfig) -> dict[s
         instruction = machine.instruction(config.instruction)
         lanes = [dim for dim in kept if lies(main, instruction, dim)]
         depth = depth_of(instruction)
-    added = own_dims(main, shape) if config.pack_a else side_by_side(main, shape, depth)
+    added = own_dims(main, shape, depth) if config.pack_a else side_by_side(main, shape, depth)
     return {
         "instruction": one_of(fitting),
         "lanes": one_of(lanes),

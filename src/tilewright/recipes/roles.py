@@ -9,9 +9,10 @@ from math import prod
 
 from tilewright.dtypes import DType
 from tilewright.errors import ScheduleError
+from tilewright.facts.affine import affine
 from tilewright.facts.usual import usual
 from tilewright.ir.buffer import Buffer
-from tilewright.ir.expr import Cast, Const, const
+from tilewright.ir.expr import Cast, Const, Var, const
 from tilewright.ir.stmt import Compute, Kernel, Operand, View
 from tilewright.ir.symbols import substitute_buffer
 from tilewright.ir.uses import buffers_in
@@ -134,6 +135,19 @@ def _windows(compute: Compute) -> Iterator[tuple[set[str], set[str]]]:
         names = {v.name for v in variables(index)}
         if names & set(parts.m) and names & set(parts.k):
             yield names & set(parts.m), names & set(parts.k)
+
+
+def index_along(compute: Compute, dim: str) -> tuple[str, ...]:
+    """The dims that, added up, index the dim of A along which neighbours along ``dim`` lie, in
+    their order; none where there is no such dim of A."""
+    forms = [affine(index).terms for index in compute.operands[0].view.index]
+    holding = [form for form in forms if any(dim == v.name for a in form for v in variables(a))]
+    if len(holding) != 1:
+        return ()
+    steps = {atom.name: step for atom, step in holding[0].items() if isinstance(atom, Var)}
+    if len(steps) < len(holding[0]) or steps[dim] != 1:
+        return ()
+    return tuple(other.var.name for other in compute.dims if other.var.name in steps)
 
 
 def known_sizes(compute: Compute) -> dict[str, int]:
