@@ -24,6 +24,7 @@ from tilewright.errors import ScheduleError
 from tilewright.ir.buffer import Space
 from tilewright.ir.expr import Const
 from tilewright.ir.stmt import Compute, Kernel
+from tilewright.ir.visit import variables
 from tilewright.layout.roles import INIT, MAIN, RESULT
 from tilewright.machines.instruction import Instruction
 from tilewright.machines.machine import Machine
@@ -261,12 +262,23 @@ def _copy_a(
     view = main.operands[0].view
     group = instruction.sizes.get("k", 1) if instruction is not None else 1
     wanted = instruction.operands[0].dtype if instruction is not None else view.buffer.dtype
-    inner = named_after(*index_along(main, config.k))
+    along = index_along(main, config.k)
+    inner = named_after(*along)
+    layout: list[tuple[str, int | None]] = [(inner, None), (inner, group)] if config.k else []
+    if len(along) > 1:
+        # Channels of one group only, so that rows are near one another.
+        indices = [[d.var.name for d in main.dims if d.var in variables(i)] for i in view.index]
+        others = [named_after(*names) for names in indices if names and config.k not in names]
+        layout = [
+            (inner, None),
+            *((name, None) for name in others),
+            (inner, extents(main)[config.k]),
+        ]
     s.stage(
         MAIN,
         "a",
         space=Space.GLOBAL,
-        layout=[(inner, None), (inner, group)] if config.k else (),
+        layout=layout,
         cast=wanted if wanted is not view.buffer.dtype else None,
     )
     computed_in_copies(s, view.buffer)

@@ -130,7 +130,9 @@ class _Space:
         if depth == 1:
             return [""]
         main, shape = self.main, self.shape
-        return own_dims(main, shape, depth) if chosen["pack_a"] else side_by_side(main, shape, depth)
+        return (
+            own_dims(main, shape, depth) if chosen["pack_a"] else side_by_side(main, shape, depth)
+        )
 
     def packs(self, chosen: Chosen) -> tuple[bool, ...]:
         """Whether B is packed: it has to be where it does not lie as the instruction takes it."""

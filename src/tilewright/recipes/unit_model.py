@@ -174,7 +174,10 @@ def unit_estimate(
         "loads": (loaded_a + loaded_b) / _ROWS_LOADED,
         "second cache": (far_a + far_b) * core.line / _NEAR,
     }
-    copied = 2 * shape.bytes_a / core.near[0] if config.pack_a else 0.0
+    # A copy of A has zeros up to whole steps of the depth.
+    filled = -(-shape.sizes[config.k] // sizes["k"]) * sizes["k"] / shape.sizes[config.k]
+    near = core.near[filled * shape.bytes_a > machine.caches[1]]
+    copied = (1 + filled) * shape.bytes_a / near if config.pack_a else 0.0
     limits = {name: n / (core.clock * machine.cores) + copied for name, n in cycles.items()}
     limits["memory"] = (shape.bytes_a + shape.bytes_b + shape.bytes_c) / core.memory
     return Estimate(limits, height * width * len(tiles.step))
