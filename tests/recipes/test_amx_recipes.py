@@ -166,6 +166,32 @@ def test_a_block_of_a_stays_in_the_second_cache() -> None:
     assert not config_of(tw.matmul("128x256:256x256", dtype="bf16")).block
 
 
+@pytest.mark.parametrize("problem", ["g3mb2ic96ih7oc96kh3ph1", "g2mb1ic64ih9oc48kh3ph1sh2"])
+def test_channels_of_a_group_are_multiplied_by_tiles(problem: str) -> None:
+    """A copy of A has those of each group by themselves, so that rows of a tile are near."""
+    op = tw.convolution(problem, dtype="bf16", src="nhwc", dst="nhwc")
+    config = config_of(op)
+    assert config.pack_a and config.order[0] == "g"
+    schedule = choose.schedule(Start.of(op.resolved()), AMX.machine, config)
+    check_schedule(schedule)
+    assert re.search(r"src_packed: bf16\[.*:32:1\}", to_text(schedule.kernel))
+
+
+def test_channels_of_a_group_that_leave_a_rest_of_the_depth_are_no_tiles() -> None:
+    """A copy would hold those of the next group where zeros belong."""
+    op = tw.convolution("g2mb1ic80ih9oc64kh3ph1", dtype="bf16", src="nhwc", dst="nhwc").resolved()
+    config, schedule = choose.choose(Start.of(op), AMX.machine)
+    assert isinstance(config, ContractionConfig) and not config.instruction.startswith("tdp")
+    check_schedule(schedule)
+
+
+def test_few_channels_are_not_filled_up_to_tiles() -> None:
+    """Three of 32 would be zeros for the most part: so is the copy."""
+    op = tw.convolution("mb1ic3ih224oc32oh112kh3ph1sh2", dtype="bf16", src="nhwc", dst="nhwc")
+    config, _ = choose.choose(Start.of(op.resolved()), AMX.machine)
+    assert isinstance(config, ContractionConfig) and not config.instruction.startswith("tdp")
+
+
 def test_one_row_is_no_tile() -> None:
     """A tile of one row takes as long as one of 16."""
     config, _ = choose.choose(
