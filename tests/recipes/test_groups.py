@@ -136,6 +136,12 @@ BODIES = {
     "  compute product(i in 20, j in 20, k in 24): t[i, j] add= x[i, k] * w[k, j]\n"
     "  compute end(i in 20, j in 20): s[i, j] = max(t[i, j], 0.0)\n"
     "  compute wide(m in 20, n in 40): y[m, n] = s[m, n % 20]\n",
+    "products of groups": "  alloc t: f32[2, 20, 20]\n  alloc u: f32[20, 40]\n"
+    "  compute start(g in 2, m in 20, n in 20): t[g, m, n] = 0.0\n"
+    "  compute product(g in 2, m in 20, n in 20, k in 12):\n"
+    "    t[g, m, n] add= x[m, g * 12 + k] * w[g * 12 + k, g * 20 + n]\n"
+    "  compute flat(g in 2, m in 20, n in 20): u[m, g * 20 + n] = t[g, m, n]\n"
+    "  compute relu(m in 20, n in 40): y[m, n] = max(u[m, n] + b[n], 0.0)\n",
     "windows": "  compute start(m in 20, n in 40): y[m, n] = 0.0\n"
     "  compute slide(m in 20, n in 40, k in 24, t in 3):\n"
     "    y[m, n] add= w[k, n] * x[m + t - 1, k | 0 <= m + t - 1 and m + t - 1 < 20]\n",
@@ -188,6 +194,16 @@ kernel perceptron_1(in x: f32[32, 64], in w1: f32[64, 96], in b1: f32[96], out h
     b1 = b1[n]
     hidden[m, n] = max(b1 + acc, 0.0)
 """
+
+
+def test_what_follows_products_of_groups_is_theirs() -> None:
+    """Groups and their columns count what one dim does where the sums are read."""
+    kernel = kernel_of(BODIES["products of groups"])
+    text = to_text(as_contraction(kernel))
+    assert "y[m, batch * 20 + n] = max(acc + b, 0.0)" in text
+    # Not all columns: who reads the others would miss them.
+    part = BODIES["products of groups"].replace("u[m, g * 20 + n]", "u[m, g * 10 + n]")
+    assert len(cut(kernel_of(part)).groups) == 2
 
 
 def test_the_groups_of_a_perceptron() -> None:

@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from tilewright.dtypes import DType
+from tilewright.facts.affine import affine
 from tilewright.facts.usual import usual
 from tilewright.ir.buffer import Buffer, Space, as_size, buffer
 from tilewright.ir.computes import index_variables
@@ -213,7 +214,7 @@ class _Finder:
         read it."""
         result = self.compute.out
         # Where it goes elsewhere than element by element, nothing that follows can be told from it.
-        while _is_plain(result) and (n := self._reader(result.buffer, members)) is not None:
+        while self._in_digits(result) and (n := self._reader(result.buffer, members)) is not None:
             compute = self.items[n].simple
             assert compute is not None
             read = next(o.view for o in compute.operands if o.view.buffer is result.buffer)
@@ -224,6 +225,25 @@ class _Finder:
             value = self._inlined(compute, taken, read, result)
             result, members = written, members | {n}
         return result, value, members
+
+    def _in_digits(self, view: View) -> bool:
+        """Whether each index of ``view`` counts all its places by dims that are kept, such as
+        groups and the channels of each: what reads them by one dim each is told apart then."""
+        if _is_plain(view):
+            return True
+        extents = {dim.var: dim.extent for dim in self.kept}
+        used: list[Expr] = []
+        for index, size in zip(view.index, view.buffer.sizes, strict=True):
+            count, form = 1, affine(index)
+            for digit, step in sorted(form.terms.items(), key=lambda term: term[1]):
+                extent = extents.get(digit) if isinstance(digit, Var) else None
+                if step != count or not isinstance(extent, Const):
+                    return False
+                count *= int(extent.value)
+                used.append(digit)
+            if form.constant or count != size:
+                return False
+        return view.mask is None and len({*used}) == len(used)
 
     def _overtakes(self, result: View) -> bool:
         """Whether something would read of the result's buffer what is written meanwhile: anything
