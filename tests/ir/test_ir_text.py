@@ -279,6 +279,7 @@ def test_long_sums() -> None:
         "pow(x, 2.0)",
         "select(i < j, x, 1.0)",
         "fma(x, 2.0, x)",
+        "mad(x, 2.0, x)",
         "f32(i) + x",
         "s8(3)",
         "s8(i)",

@@ -7,6 +7,7 @@ import ctypes.util
 import math
 import re
 from collections.abc import Callable
+from fractions import Fraction
 from functools import cache
 from typing import Any
 
@@ -263,6 +264,37 @@ def test_angles_on_devices(target: str, dtype: DType) -> None:
         wide = x.astype(WIDER[dtype])
         unit = np.finfo(dtype.numpy).eps
         np.testing.assert_allclose(kernel(x=x), np.sin(wide) + np.cos(wide), rtol=0, atol=4 * unit)
+
+
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+def test_sine_and_cosine_of_one_number_reduce_it_once(dtype: DType) -> None:
+    source = tw.compile(tw.parse_kernel(ANGLES.format(dtype))).source("llvm")
+    body = source[: source.index("define internal {")]
+    assert body.count("@tilewright.turns.") == 1
+
+
+MULTIPLY_ADD = """
+kernel mads(in x: {0}[64], in y: {0}[64], in z: {0}[64], out r: {0}[64]):
+  compute mads(i in 64):
+    r[i] = mad(x[i], y[i], z[i])
+"""
+
+
+@pytest.mark.parametrize("dtype", [f64, f32, f16, bf16], ids=str)
+@pytest.mark.parametrize("target", [*(f"x86:{level}" for level in levels()), "interpreter"])
+def test_mad_rounds_once_or_twice(target: str, dtype: DType) -> None:
+    rng = np.random.default_rng(1)
+    x, y = (rng.normal(size=64).astype(dtype.numpy) for _ in range(2))
+    z = (-(x * y)).astype(dtype.numpy)  # so that what a product loses is all that is left
+    kernel = tw.compile(tw.parse_kernel(MULTIPLY_ADD.format(dtype)), target=target)
+    got = np.asarray(kernel(x=x, y=y, z=z)).astype(np.float64)
+    exact = [
+        Fraction(float(a)) * Fraction(float(b)) + Fraction(float(c))
+        for a, b, c in zip(x, y, z, strict=True)
+    ]
+    once = np.array([float(number) for number in exact]).astype(dtype.numpy)
+    twice = (x * y).astype(dtype.numpy) + z
+    assert np.all((got == once.astype(np.float64)) | (got == twice.astype(np.float64)))
 
 
 @pytest.mark.parametrize(

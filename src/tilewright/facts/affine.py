@@ -371,7 +371,7 @@ def _key_text(node: Expr, parts: list[str]) -> str:
         case Select():
             return f"{parts[0]}.select({parts[1]},{parts[2]})"
         case Fma():
-            return f"{parts[0]}.fma({parts[1]},{parts[2]})"
+            return f"{parts[0]}.fma({parts[1]},{parts[2]},{node.exact})"
         case Load():
             return f"{node.buffer.name}[{','.join(parts)}]"
         case _:

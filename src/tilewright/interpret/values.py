@@ -84,11 +84,13 @@ def unary_values(op: str, type: DType, a: Any) -> Any:
     return convert(FLOAT_FUNCTIONS[op](convert(a, type, f64)), f64, type)
 
 
-def fma_values(type: DType, a: Any, b: Any, c: Any) -> Any:
-    """``a * b + c`` of ``type``, computed exactly and rounded once."""
+def fma_values(type: DType, a: Any, b: Any, c: Any, exact: bool = True) -> Any:
+    """``a * b + c`` of ``type``, computed exactly and rounded once; or rounded twice."""
+    if not exact:
+        return binary_values("add", type, binary_values("mul", type, a, b), c)
     wide = (convert(argument, type, f64) for argument in (a, b, c))
-    exact = _fused(*wide, type.bits)
-    return convert(np.asarray(exact, np.float64), f64, type)
+    result = _fused(*wide, type.bits)
+    return convert(np.asarray(result, np.float64), f64, type)
 
 
 _fused = np.frompyfunc(lambda a, b, c, bits: fused(float(a), float(b), float(c), bits), 4, 1)
@@ -313,8 +315,10 @@ class Evaluator:
             case Select():
                 return _select(*args)
             case Fma():
-                kind, (x, y, z) = node.type, args
-                return lambda slots, frame, stmt: fma_values(kind, slots[x], slots[y], slots[z])
+                kind, (x, y, z), exact = node.type, args, node.exact
+                return lambda slots, frame, stmt: fma_values(
+                    kind, slots[x], slots[y], slots[z], exact
+                )
             case Cast():
                 source, target, (a,) = node.a.type, node.type, args
                 return lambda slots, frame, stmt: convert(slots[a], source, target)

@@ -136,7 +136,9 @@ class _Comparison:
                 return self.same(a.buffer, b.buffer) and (a.mask is None) == (b.mask is None)
             case ((Const() | Var()), _):
                 return False  # interned: the same ones were one object
-            case ((Select() | Fma() | Cast() | Bitcast()), _):
+            case Fma(), Fma():
+                return a.exact == b.exact
+            case ((Select() | Cast() | Bitcast()), _):
                 return True
         return False
 

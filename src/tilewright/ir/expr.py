@@ -230,12 +230,14 @@ class Select(Expr):
 
 
 class Fma(Expr):
-    """``a * b + c`` of floats of one type, rounded once."""
+    """``a * b + c`` of floats of one type, rounded once; if not ``exact``, as the target is faster,
+    once or twice."""
 
-    __slots__ = ("a", "b", "c")
+    __slots__ = ("a", "b", "c", "exact")
     a: Expr
     b: Expr
     c: Expr
+    exact: bool
 
 
 class Cast(Expr):
@@ -351,14 +353,15 @@ def select(condition: ExprLike, a: ExprLike, b: ExprLike) -> Expr:
     return result
 
 
-def fma(a: Expr, b: Expr, c: Expr) -> Expr:
-    """``a * b + c`` of floats of one type, rounded once. Folds three constants."""
+def fma(a: Expr, b: Expr, c: Expr, exact: bool = True) -> Expr:
+    """``a * b + c`` of floats of one type, rounded as `Fma` says. Folds three constants."""
     type_ = a.type
     if not type_.is_float or b.type is not type_ or c.type is not type_:
         raise TypeError(f"fma: floats of one type, got {a.type}, {b.type}, {c.type}")
     if isinstance(a, Const) and isinstance(b, Const) and isinstance(c, Const):
         return const(fused(a.value, b.value, c.value, type_.bits), type_)
-    result: Expr = Fma._intern((Fma, id(a), id(b), id(c)), type_, a=a, b=b, c=c)
+    key = (Fma, id(a), id(b), id(c), exact)
+    result: Expr = Fma._intern(key, type_, a=a, b=b, c=c, exact=exact)
     return result
 
 
@@ -440,7 +443,7 @@ _CONSTRUCTORS: dict[type[Expr], tuple[Callable[..., Expr], tuple[str, ...]]] = {
     Binary: (binary, ("op", "a", "b")),
     Unary: (unary, ("op", "a")),
     Select: (select, ("condition", "a", "b")),
-    Fma: (fma, ("a", "b", "c")),
+    Fma: (fma, ("a", "b", "c", "exact")),
     Cast: (cast, ("type", "a")),
     Bitcast: (bitcast, ("type", "a")),
 }

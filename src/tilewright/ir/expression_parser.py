@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import ParamSpec
 
 from tilewright.dtypes import ALL, DType, boolean, f32, s64
@@ -34,7 +35,12 @@ TYPES = {t.name: t for t in ALL}
 _OPERATORS = {symbol: (op, strength) for op, (symbol, strength) in INFIX.items()}
 _OPERATORS |= {">": ("gt", _OPERATORS["<"][1]), ">=": ("ge", _OPERATORS["<"][1])}
 _FLIPPED = {"gt": "lt", "ge": "le"}
-_FUNCTIONS = {op: 2 for op in BINARY if op not in INFIX} | {"select": 3, "fma": 3}
+_OF_THREE: dict[str, Callable[..., Expr]] = {
+    "select": select,
+    "fma": fma,
+    "mad": partial(fma, exact=False),
+}
+_FUNCTIONS = {op: 2 for op in BINARY if op not in INFIX} | dict.fromkeys(_OF_THREE, 3)
 _FUNCTIONS |= {op: 1 for op in UNARY if op not in ("neg", "not")}
 # How errors call tokens that are not written as their kind.
 _CLASSES = {"name": "a name", "int": "an integer"}
@@ -334,5 +340,5 @@ def _infix(op: str, a: Expr, b: Expr) -> Expr:
 
 def _apply(function: str, args: list[Expr]) -> Expr:
     if len(args) == 3:
-        return select(*args) if function == "select" else fma(*args)
+        return _OF_THREE[function](*args)
     return binary(function, *args) if len(args) == 2 else unary(function, *args)

@@ -166,7 +166,8 @@ def _select(expr: Select, least: int) -> list[Piece]:
 
 
 def _fma(expr: Fma, least: int) -> list[Piece]:
-    return ["fma(", (expr.a, 0), ", ", (expr.b, 0), ", ", (expr.c, 0), ")"]
+    name = "fma(" if expr.exact else "mad("
+    return [name, (expr.a, 0), ", ", (expr.b, 0), ", ", (expr.c, 0), ")"]
 
 
 def _access(buffer: Buffer, index: tuple[Expr, ...], mask: Expr | None = None) -> list[Piece]:

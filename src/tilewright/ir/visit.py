@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from operator import is_
 
 from tilewright.ir.buffer import Buffer
@@ -76,7 +77,7 @@ def rebuild(expr: Expr, parts: tuple[Expr, ...]) -> Expr:
         case Cast() | Bitcast():
             return (cast if isinstance(expr, Cast) else bitcast)(expr.type, *parts)
         case Select() | Fma():
-            return (select if isinstance(expr, Select) else fma)(*parts)
+            return (select if isinstance(expr, Select) else partial(fma, exact=expr.exact))(*parts)
         case Load():
             rank = len(expr.index)
             return load(expr.buffer, parts[:rank], parts[rank] if len(parts) > rank else None)

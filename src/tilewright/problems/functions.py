@@ -17,6 +17,7 @@ from tilewright.ir.expr import (
     bitcast,
     cast,
     const,
+    fma,
     maximum,
     minimum,
     select,
@@ -162,7 +163,7 @@ def polynomial(x: Expr, coefficients: Sequence[float]) -> Expr:
     """The value of a polynomial, the highest power's coefficient first."""
     result = number(coefficients[0], x)
     for coefficient in coefficients[1:]:
-        result = result * x + number(coefficient, x)
+        result = fma(result, x, number(coefficient, x), exact=False)
     return result
 
 

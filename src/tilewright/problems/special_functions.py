@@ -11,18 +11,21 @@ from collections.abc import Sequence
 import numpy as np
 
 from tilewright.dtypes import dtype as type_of
-from tilewright.ir.expr import Expr, binary, bitcast, const, minimum, select, unary
+from tilewright.ir.expr import Expr, binary, bitcast, const, fma, minimum, select, unary
 from tilewright.problems import functions
 from tilewright.problems.functions import number, polynomial
 
 
 def _chebyshev(x: Expr, coefficients: Sequence[float]) -> Expr:
-    """A sum of Chebyshev polynomials by Clenshaw's recurrence, the highest first."""
+    """A sum of Chebyshev polynomials by Clenshaw's recurrence, the highest first: without those
+    that are together a hundredth of a rounding of the greatest, as each is between -1 and 1."""
+    least = max(map(abs, coefficients)) * float(np.finfo(x.type.numpy).eps) / 100
+    sums = np.cumsum(np.abs(coefficients))
     last = before = number(0.0, x)
     older = last
-    for coefficient in coefficients:
+    for coefficient in coefficients[int(np.searchsorted(sums, least)) :]:
         older, before = before, last
-        last = x * before - older + number(coefficient, x)
+        last = fma(x, before, number(coefficient, x) - older, exact=False)
     return number(0.5, x) * (last - older)
 
 

@@ -1,8 +1,9 @@
-"""Fused multiply-adds: by the machine's instruction where it has one, else by error-free steps."""
+"""Multiply-adds: rounded once, by the machine's instruction where it has one, else by error-free
+steps; or rounded as the machine is faster."""
 
 from __future__ import annotations
 
-from tilewright.dtypes import DType, f64
+from tilewright.dtypes import DType, f32, f64
 from tilewright.errors import CompilationError
 from tilewright.targets.llvm.arithmetic import Arithmetic
 from tilewright.targets.llvm.casts import emit_cast
@@ -25,6 +26,16 @@ def emit_fma(w: Writer, a: Value, b: Value, c: Value) -> Value:
             cure="write a * b + c, which rounds twice, or compile for a machine with FMA",
         )
     return _in_f64(w, dtype, *(emit_cast(w, value, f64) for value in (a, b, c)))
+
+
+def emit_mad(w: Writer, a: Value, b: Value, c: Value) -> Value:
+    """``a * b + c``, rounded as the target is faster; narrow floats in f32, rounded after it."""
+    dtype = a.dtype
+    if dtype not in (f32, f64):
+        wide = (emit_cast(w, value, f32) for value in (a, b, c))
+        return emit_cast(w, emit_mad(w, *wide), dtype)
+    f = Arithmetic(w, dtype, a.lanes)
+    return f.value(f.fma(a.text, b.text, c.text))
 
 
 def _in_f64(w: Writer, dtype: DType, a: Value, b: Value, c: Value) -> Value:

@@ -4,8 +4,8 @@ Up to a limit the argument is reduced in f64: with ``k = rint(x 2/pi)``, ``x - k
 pi/2 in two parts only, and its relative error stays below 2**-30; of f64 it takes three, and what
 the second difference loses (Cody and Waite, "Software Manual for the Elementary Functions", 1980).
 Greater numbers are reduced one by one, by the bits of 2/pi that matter for them (M. Payne and
-R. Hanek, "Radian Reduction for Trigonometric Functions", 1983). That takes a branch, so these are
-functions of the module and not written in line.
+R. Hanek, "Radian Reduction for Trigonometric Functions", 1983). That takes a branch, so what
+reduces numbers is a function of the module and not written in line.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from itertools import pairwise
 from tilewright.dtypes import f32, f64
 from tilewright.targets.llvm import polynomials as p
 from tilewright.targets.llvm.arithmetic import Arithmetic
-from tilewright.targets.llvm.by_lanes import emit_by_lanes
 from tilewright.targets.llvm.types import suffix
 from tilewright.targets.llvm.values import Value
 from tilewright.targets.llvm.writer import Writer
@@ -26,45 +25,78 @@ LIMIT = {f32: 2.0**20, f64: 2.0**16}
 
 
 def emit_sine(w: Writer, name: str, value: Value) -> Value:
-    """``name`` (sin or cos). Error below 1.7 ulp."""
-    function = f"tilewright.{name}.{suffix(value.dtype, value.lanes)}"
+    """``name`` (sin or cos). Error below 1.7 ulp. Both of one number share all but the last
+    steps: what reduces it is a function without effects, called once."""
+    f = Arithmetic(w, value.dtype, value.lanes)
+    function = f"tilewright.turns.{suffix(value.dtype, value.lanes)}"
     if function not in w.declarations:
-        w.declarations[function] = _definition(w, function, name, value)
-    return Value(
-        w.assign(f"call {value.type} @{function}({value.typed})"), value.dtype, value.lanes
-    )
+        w.declarations[function] = _definition(f, function)
+    reduced = _called(f, function, value.text)
+    return f.value(_of_reduced(f, *reduced, name))
 
 
-def _definition(caller: Writer, function: str, name: str, like: Value) -> str:
-    w = Writer(caller.declarations, caller.dialect)
-    f = Arithmetic(w, like.dtype, like.lanes)
+def _called(f: Arithmetic, function: str, x: str) -> tuple[str, str]:
+    """What a function that gives a reduced number and its quarter turns gives of ``x``."""
+    both = f.w.once(f"call {_both(f)} @{function}({f.type} {x})")
+    first, second = (f.w.assign(f"extractvalue {_both(f)} {both}, {n}") for n in range(2))
+    return first, second
+
+
+def _both(f: Arithmetic) -> str:
+    return f"{{ {f.type}, {f.bits_type} }}"
+
+
+def _returned(f: Arithmetic, r: str, q: str) -> None:
+    part = f.w.assign(f"insertvalue {_both(f)} poison, {f.type} {r}, 0")
+    whole = f.w.assign(f"insertvalue {_both(f)} {part}, {f.bits_type} {q}, 1")
+    f.w.emit(f"ret {_both(f)} {whole}")
+
+
+def _definition(caller: Arithmetic, function: str) -> str:
+    w = Writer(caller.w.declarations, caller.w.dialect)
+    f = Arithmetic(w, caller.dtype, caller.lanes)
     x = "%x"
-    near = _of_reduced(f, *_reduced(f, x), name)
+    r, q = _reduced(f, x)
     large = f.compare("oge", f.absolute(x), LIMIT[f.dtype])
     w.branch(f.any(large), "far", "done")
     w.start("far")
-    far = emit_by_lanes(w, _far(f, name), (f.value(x),))
-    w.emit(f"ret {f.type} {f.select(large, far.text, near)}")
+    far_r, far_q = _by_lanes(f, _far(f), x)
+    _returned(f, f.select(large, far_r, r), f.select_bits(large, far_q, q))
     w.start("done")
-    w.emit(f"ret {f.type} {near}")
-    header = f'define internal {f.type} @{function}({f.type} %x) nounwind "{_WIDTH}"="512" {{'
+    _returned(f, r, q)
+    header = f'define internal {_both(f)} @{function}({f.type} %x) {_EFFECTS} "{_WIDTH}"="512" {{'
     return "\n".join([header, "entry:", *w.lines, "}"])
 
 
-def _far(caller: Arithmetic, name: str) -> str:
+def _far(caller: Arithmetic) -> str:
     """Defines the function of one number from `LIMIT` on: such numbers are rare, and all lanes at
     once would be much code."""
-    function = f"tilewright.{name}.{caller.dtype}.far"
+    function = f"tilewright.turns.{caller.dtype}.far"
     declarations = caller.w.declarations
     if function not in declarations:
         w = Writer(declarations, caller.w.dialect)
         f = Arithmetic(w, caller.dtype, 1)
-        w.emit(f"ret {f.type} {_of_reduced(f, *_reduced_far(f, '%x'), name)}")
-        header = f"define internal {f.type} @{function}({f.type} %x) nounwind noinline {{"
+        _returned(f, *_reduced_far(f, "%x"))
+        header = f"define internal {_both(f)} @{function}({f.type} %x) {_EFFECTS} noinline {{"
         declarations[function] = "\n".join([header, "entry:", *w.lines, "}"])
     return function
 
 
+def _by_lanes(f: Arithmetic, function: str, x: str) -> tuple[str, str]:
+    """`_called` for all lanes, of a function of one."""
+    one = Arithmetic(f.w, f.dtype, 1)
+    if f.lanes == 1:
+        return _called(one, function, x)
+    r = q = "poison"
+    for lane in range(f.lanes):
+        element = f.w.assign(f"extractelement {f.type} {x}, i64 {lane}")
+        first, second = _called(one, function, element)
+        r = f.w.assign(f"insertelement {f.type} {r}, {one.type} {first}, i64 {lane}")
+        q = f.w.assign(f"insertelement {f.bits_type} {q}, {one.bits_type} {second}, i64 {lane}")
+    return r, q
+
+
+_EFFECTS = "nounwind willreturn memory(none)"
 _WIDTH = "prefer-vector-width"
 
 

@@ -75,6 +75,11 @@ class Writer:
             del self._read[next(iter(self._read))]
         return name
 
+    def once(self, instruction: str) -> str:
+        """As `assign`, for a call without effects: the value of the same in this block before."""
+        name = self._reusable[instruction] = self.assign(instruction)
+        return name
+
     def emit(self, instruction: str) -> None:
         """Writes an instruction that has no result."""
         self.lines.append(f"  {instruction}")
