@@ -47,7 +47,7 @@ from tilewright.ir.operators import BINARY, COMPARISONS, UNARY
 from tilewright.ir.visit import reads_memory
 from tilewright.targets.llvm.casts import emit_cast
 from tilewright.targets.llvm.contraction import NOTHING
-from tilewright.targets.llvm.fused import emit_fma, emit_mad
+from tilewright.targets.llvm.fused import emit_fma
 from tilewright.targets.llvm.indices import (
     as_index,
     compared_type,
@@ -185,8 +185,7 @@ class Expressions:
                 return self._select(expr)
             case Fma():
                 parts = map(self._visit, (expr.a, expr.b, expr.c))
-                emit = emit_fma if expr.exact else emit_mad
-                return emit(self.w, *self._operands(expr.type, *parts))
+                return emit_fma(self.w, *self._operands(expr.type, *parts), expr.exact)
             case Cast():
                 if (looked_up := self._looked_up(expr)) is not None:
                     return looked_up

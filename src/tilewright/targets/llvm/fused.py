@@ -1,5 +1,5 @@
 """Multiply-adds: rounded once, by the machine's instruction where it has one, else by error-free
-steps; or rounded as the machine is faster."""
+steps; or as the target is faster."""
 
 from __future__ import annotations
 
@@ -12,9 +12,16 @@ from tilewright.targets.llvm.values import Value
 from tilewright.targets.llvm.writer import Writer
 
 
-def emit_fma(w: Writer, a: Value, b: Value, c: Value) -> Value:
-    """``a * b + c``, rounded once. Raises `CompilationError` for f64 without an instruction."""
+def emit_fma(w: Writer, a: Value, b: Value, c: Value, exact: bool) -> Value:
+    """``a * b + c``, as `Fma` says; of narrow floats that are not ``exact`` in f32. Raises
+    `CompilationError` for exact f64 without an instruction."""
     dtype = a.dtype
+    if not exact and dtype in (f32, f64):
+        f = Arithmetic(w, dtype, a.lanes)
+        return f.value(f.fma(a.text, b.text, c.text))
+    if not exact:
+        wide = (emit_cast(w, value, f32) for value in (a, b, c))
+        return emit_cast(w, emit_fma(w, *wide, exact), dtype)
     if dtype in w.dialect.fuses:
         name = f"llvm.fma.{suffix(dtype, a.lanes)}"
         operands = f"{a.typed}, {b.typed}, {c.typed}"
@@ -26,16 +33,6 @@ def emit_fma(w: Writer, a: Value, b: Value, c: Value) -> Value:
             cure="write a * b + c, which rounds twice, or compile for a machine with FMA",
         )
     return _in_f64(w, dtype, *(emit_cast(w, value, f64) for value in (a, b, c)))
-
-
-def emit_mad(w: Writer, a: Value, b: Value, c: Value) -> Value:
-    """``a * b + c``, rounded as the target is faster; narrow floats in f32, rounded after it."""
-    dtype = a.dtype
-    if dtype not in (f32, f64):
-        wide = (emit_cast(w, value, f32) for value in (a, b, c))
-        return emit_cast(w, emit_mad(w, *wide), dtype)
-    f = Arithmetic(w, dtype, a.lanes)
-    return f.value(f.fma(a.text, b.text, c.text))
 
 
 def _in_f64(w: Writer, dtype: DType, a: Value, b: Value, c: Value) -> Value:
