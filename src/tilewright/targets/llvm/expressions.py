@@ -185,7 +185,7 @@ class Expressions:
                 return self._select(expr)
             case Fma():
                 parts = map(self._visit, (expr.a, expr.b, expr.c))
-                return emit_fma(self.w, *self._operands(expr.type, *parts), expr.exact)
+                return emit_fma(self.w, expr.exact, *self._operands(expr.type, *parts))
             case Cast():
                 if (looked_up := self._looked_up(expr)) is not None:
                     return looked_up

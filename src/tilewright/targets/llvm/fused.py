@@ -12,7 +12,7 @@ from tilewright.targets.llvm.values import Value
 from tilewright.targets.llvm.writer import Writer
 
 
-def emit_fma(w: Writer, a: Value, b: Value, c: Value, exact: bool) -> Value:
+def emit_fma(w: Writer, exact: bool, a: Value, b: Value, c: Value) -> Value:
     """``a * b + c``, as `Fma` says; of narrow floats that are not ``exact`` in f32. Raises
     `CompilationError` for exact f64 without an instruction."""
     dtype = a.dtype
@@ -21,7 +21,7 @@ def emit_fma(w: Writer, a: Value, b: Value, c: Value, exact: bool) -> Value:
         return f.value(f.fma(a.text, b.text, c.text))
     if not exact:
         wide = (emit_cast(w, value, f32) for value in (a, b, c))
-        return emit_cast(w, emit_fma(w, *wide, exact), dtype)
+        return emit_cast(w, emit_fma(w, exact, *wide), dtype)
     if dtype in w.dialect.fuses:
         name = f"llvm.fma.{suffix(dtype, a.lanes)}"
         operands = f"{a.typed}, {b.typed}, {c.typed}"
