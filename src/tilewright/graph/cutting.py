@@ -117,7 +117,8 @@ class _Cutting:
         self.graph, self.wanted, self.judge = graph, wanted, judge
         self.params = {param.buffer for param in graph.arrays}
         self.names = {param.name for param in graph.params}
-        self.scalars = frozenset(param.var for param in graph.scalars)
+        self.numbers = graph.scalars
+        self.scalars = frozenset(param.var for param in self.numbers)
         # Where each buffer is allocated, in order.
         self.homes: dict[Buffer, int] = {}
         # How many groups touch each buffer, and conditions that look at it.
@@ -255,7 +256,7 @@ class _Cutting:
                     inside.append(touched)
                     continue
             params.append((touched, item.access(touched)))
-        kernel, numbers = canonical(_kind(group), group.stmts, params, inside, self.graph.scalars)
+        kernel, numbers = canonical(_kind(group), group.stmts, params, inside, self.numbers)
         text = to_text(kernel)
         number, _ = self.kernels.setdefault(text, (len(self.kernels), kernel))
         nodes = [node for stmt in group.stmts for node in walk_stmts(stmt)]

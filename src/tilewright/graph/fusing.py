@@ -35,6 +35,7 @@ from tilewright.schedule.queries.flow import Item, Items, item_of
 from tilewright.schedule.queries.place import views_of
 
 # Arrays that a loop reads or writes side by side, from which on it is not clear that it may be one.
+# What is smaller than the largest by as much stays in a cache, and is none of them.
 _STREAMS = 16
 # Units that may have to move for two that become one, and users of a buffer that are counted.
 _MOST_BETWEEN = 64
@@ -189,7 +190,8 @@ class _Fusing:
         producer, consumer = entry.producer, entry.consumer
         if self.judge is None or (pair.shared == 0 and not entry.loosely):
             return pair.shared > 0
-        streams = len((producer.touches | consumer.touches) - pair.handed)
+        sizes = [bytes_of(b) for b in (producer.touches | consumer.touches) - pair.handed]
+        streams = sum(size * _STREAMS > max(sizes) for size in sizes)
         if pair.shared >= self.judge.machine.cores and streams <= _STREAMS:
             return True
         apart = (producer.members, consumer.members)
