@@ -20,7 +20,6 @@ from tilewright.graph import in_place
 from tilewright.graph.canonical import canonical
 from tilewright.graph.fusing import Judge, fused, handed, kernel_of
 from tilewright.graph.launches import Launch
-from tilewright.graph.recomputing import Grouped, recomputed
 from tilewright.graph.relabels import relabeled, without_relabels
 from tilewright.ir.buffer import Buffer, buffer
 from tilewright.ir.computes import addressing
@@ -215,11 +214,7 @@ class _Cutting:
         # Products that are chained are scheduled for numbers only.
         products = not self.scalars
         whole = products_of(items, local, self.names, chains=products, wanted=wanted)
-        cut: Sequence[Members] = fused(items, local, whole, self.judge if products else None)
-        if products and self.judge is not None:
-            grouped = recomputed(Grouped(items, local, cut), self.judge)
-            self.homes |= dict.fromkeys(grouped.local - local, home)
-            items, local, cut = grouped.items, grouped.local, grouped.groups
+        cut = fused(items, local, whole, self.judge if products else None)
         if products:
             cut = list(_in_tiles(cut, items, local))
         bodies = [[items[n].stmt for n in members.items] for members in cut]

@@ -35,7 +35,7 @@ from tilewright.schedule.queries.flow import Item, Items, item_of
 from tilewright.schedule.queries.place import views_of
 
 # Arrays that a loop reads or writes side by side, from which on it is not clear that it may be one.
-# What is smaller than the largest by as much stays in a cache, and is none of them.
+# What is smaller than the largest by as much stays in a cache, and makes it no less clear.
 _STREAMS = 16
 # Units that may have to move for two that become one, and users of a buffer that are counted.
 _MOST_BETWEEN = 64
@@ -156,7 +156,7 @@ class _Fusing:
 
     def _reached(self, n: int, held: Buffer) -> int:
         if (n, held) not in self.reached:
-            self.reached[n, held] = reached(self.items[n], held)
+            self.reached[n, held] = _reached(self.items[n], held)
         return self.reached[n, held]
 
     def _pair(self, producer: _Unit, consumer: _Unit) -> Pair:
@@ -190,9 +190,7 @@ class _Fusing:
         producer, consumer = entry.producer, entry.consumer
         if self.judge is None or (pair.shared == 0 and not entry.loosely):
             return pair.shared > 0
-        sizes = [bytes_of(b) for b in (producer.touches | consumer.touches) - pair.handed]
-        streams = sum(size * _STREAMS > max(sizes) for size in sizes)
-        if pair.shared >= self.judge.machine.cores and streams <= _STREAMS:
+        if pair.shared >= self.judge.machine.cores and _few_streams(entry, pair.handed):
             return True
         apart = (producer.members, consumer.members)
         one, *others = (self._kernel(members) for members in (_joined(*apart), *apart))
@@ -251,7 +249,18 @@ class _Fusing:
             self._push(merged, other)
 
 
-def reached(item: Item, held: Buffer) -> int:
+def _few_streams(entry: _Entry, handed: Set[Buffer]) -> bool:
+    """Whether a loop around both units reads and writes few arrays side by side, or one of them
+    brings none that is large."""
+    ways = [unit.touches - handed for unit in (entry.producer, entry.consumer)]
+    arrays = frozenset[Buffer]().union(*ways)
+    if len(arrays) <= _STREAMS:
+        return True
+    most = max(map(bytes_of, arrays))
+    return not all(any(bytes_of(b) * _STREAMS > most for b in way) for way in ways)
+
+
+def _reached(item: Item, held: Buffer) -> int:
     """Bytes of ``held`` that ``item`` reads or writes at most: a part, if its dims give one."""
     size = bytes_of(held)
     if not isinstance(item.stmt, Compute):
