@@ -67,6 +67,7 @@ class Deciding:
     ) -> tuple[float, float] | None:
         """The seconds of kernels, and of ``other`` ones that do the same, with what a program takes
         between them; None where one has no prediction."""
+        self.ahead([(kernel, ()) for kernel in (*one, *other)])
         sums: list[float] = []
         for kernels in (one, other):
             times = [predicted_seconds(kernel, self.machine) for kernel in kernels]
