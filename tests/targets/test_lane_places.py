@@ -9,7 +9,7 @@ import pytest
 
 from sweeps import in_turns
 from test_lane_values import targets
-from tilewright.dtypes import DType, bf16, f16, f32, f64, s8, u8
+from tilewright.dtypes import DType, bf16, f16, f32, f64, s8, s32, s64, u8, u32
 from tilewright.engine.program import Code
 from tilewright.interpret import run
 from tilewright.ir import Kernel, parse_kernel, verify
@@ -120,6 +120,16 @@ def test_lanes_are_chosen_from_vectors(type_: DType, place: str, lanes: int, mas
         np.testing.assert_array_equal(result, wanted, err_msg=target.name)
 
 
+def test_loaded_places_are_one_gather() -> None:
+    kernel = parse_kernel("""kernel k(in src: f32[64], in p: s64[16], inout dst: f32[16]):
+  vector for l in 16:
+    dst[l] = src[p[l] | 0 <= p[l] and p[l] < 64]
+""")
+    for level, count in (("avx512", 1), ("avx2", 0)):
+        text = x86_target(level).lower(kernel).text
+        assert len(re.findall(r"call <16 x float> @llvm.masked.gather", text)) == count
+
+
 def test_every_second_element_is_two_loads() -> None:
     def text(level: str, mask: str = "") -> str:
         kernel = parse_kernel(f"""kernel k(in src: f32[64], inout dst: f32[16]):
@@ -135,6 +145,45 @@ def test_every_second_element_is_two_loads() -> None:
         assert not re.findall(r"load float|extractelement <16 x i1>", found)
     # There are no masked loads: lanes one by one.
     assert not re.findall(r"llvm.masked.load", text("sse42", " | 0.0 < dst[l]"))
+
+
+@pytest.mark.parametrize(
+    ("type_", "lanes", "place", "mask"),
+    in_turns(
+        7,
+        [f32, f64, s32, u32, s64, bf16, u8],
+        [5, 8, 16, 21, 32],
+        ["p[l]", "p[l] + l * 2", "s64(n[l])", "s64(n[l]) * 2 - o"],
+        ["", " | l < 5", " | o < 1", " | {0} < 40 and 0 <= {0}"],
+    ),
+)
+def test_elements_at_loaded_places(type_: DType, lanes: int, place: str, mask: str) -> None:
+    """As the interpreter loads them. What masks hide, lies outside."""
+    kernel = parse_kernel(f"""kernel k(
+    in src: {type_}[2, 128],
+    in p: s64[{lanes}],
+    in n: s32[{lanes}],
+    inout dst: {type_}[2, {lanes}],
+):
+  for o in 2:
+    vector for l in {lanes}:
+      dst[o, l] = src[o, {place}{mask.format(place)}]
+""")
+    verify(kernel)
+    rng = np.random.default_rng(1)
+    src = (np.arange(256) % 100 + 1).astype(type_.numpy)
+    p = rng.integers(1, 20, lanes)
+    if "<=" in mask:
+        p = np.where(rng.random(lanes) < 0.5, p, rng.choice([-1, 1], lanes) * 10**9)
+    n = p.astype(np.int32)
+    wanted = np.full(2 * lanes, 7).astype(type_.numpy)
+    run(kernel, {"src": src, "p": p, "n": n, "dst": wanted})
+    for target in targets():
+        module = target.lower(kernel)
+        code = Code(target, target.assemble(module), abi_of(kernel, module))
+        result = np.full(2 * lanes, 7).astype(type_.numpy)
+        code.run([a.ctypes.data for a in (src, p, n, result)], 1)
+        np.testing.assert_array_equal(result, wanted, err_msg=target.name)
 
 
 @pytest.mark.parametrize(

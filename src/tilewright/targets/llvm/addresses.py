@@ -11,10 +11,12 @@ from tilewright.errors import CompilationError
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Expr, Var
 from tilewright.targets.llvm.expressions import Expressions
+from tilewright.targets.llvm.indices import lane_indices
 from tilewright.targets.llvm.lane_places import lane_places, runs_of
 from tilewright.targets.llvm.plan import Address, Loads, Terms
 from tilewright.targets.llvm.running import Lanes, differs
 from tilewright.targets.llvm.shared import SharedMemory
+from tilewright.targets.llvm.types import llvm_type, splat
 from tilewright.targets.llvm.values import Pointer, Value
 from tilewright.targets.llvm.writer import Writer
 
@@ -70,8 +72,16 @@ class AddressMap:
             )
         return self.own_pointer(address, loads, lane)
 
-    def own_pointer(self, address: Address, loads: Loads, lane: int = 0) -> Pointer:
-        """As `pointer`, but in the accessing workgroup's part for an address in another one's."""
+    def own_pointer(
+        self,
+        address: Address,
+        loads: Loads,
+        lane: int = 0,
+        apart: list[tuple[Value, int]] | None = None,
+    ) -> Pointer:
+        """As `pointer`, but in the accessing workgroup's part for an address in another one's. What
+        differs from lane to lane goes to ``apart``, with its steps in elements, if that is there.
+        """
         scoped = address.scoped
         base = self.pointers.get((id(address.buffer), scoped)) or self._base(address.buffer, scoped)
         size = address.buffer.dtype.bytes
@@ -86,6 +96,9 @@ class AddressMap:
             if not isinstance(value, Value):
                 offset += coefficient * int(value)
                 continue
+            if value.lanes > 1 and apart is not None:
+                apart.append((value, coefficient))
+                continue
             if value.lanes > 1:
                 text = self.w.assign(f"extractelement {value.typed}, i64 {lane}")
                 value = Value(text, value.dtype, 1, value.range)
@@ -98,6 +111,20 @@ class AddressMap:
             for value, step in steps:
                 base = self.moved(base, value, step)
         return self.advanced(base, str(offset * size), offset * size) if offset else base
+
+    def pointers_of_lanes(self, address: Address, loads: Loads) -> str:
+        """A vector of pointers to the elements, one for each lane."""
+        assert self.lanes is not None
+        count, step = self.lanes.count, address.lane_coefficient(self.lanes.var)
+        apart = [(lane_indices(self.w, count), step)] if step else []
+        base = self.own_pointer(address, loads, 0, apart)
+        type_, total = llvm_type(s64, count), "zeroinitializer"
+        for value, factor in apart:
+            wide = self.exprs.value(value, s64, count)
+            product = self.w.assign(f"mul {wide.typed}, {splat(str(factor), s64, count)}")
+            total = self.w.assign(f"add {type_} {product}, {total}")
+        element = llvm_type(address.buffer.dtype)
+        return self.w.assign(f"getelementptr {element}, {base.typed}, {type_} {total}", "p")
 
     def _base(self, buffer: Buffer, scoped: Terms) -> Pointer:
         """The pointer that the variables of ``scoped`` advance. Scopes around the buffer's

@@ -37,6 +37,8 @@ class Dialect:
     masked_memory: bool = True
     """There are masked loads and stores, and all pointers have one address space, so that loads
     which are off can read ``@zeros``."""
+    gathers: frozenset[DType] = frozenset()
+    """Elements that an instruction loads from a place for each lane, faster than one by one."""
     least_masked: int = 1
     """Bytes of the narrowest elements whose masked loads are instructions: others are branches."""
     nan_min_max: bool = True

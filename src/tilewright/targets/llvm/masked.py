@@ -238,6 +238,20 @@ class MaskedInstructions:
         )
         return Value(text, dtype, flags.lanes)
 
+    def gather(
+        self, pointers: str, dtype: DType, active: int, count: int, mask: Value | None
+    ) -> Value:
+        """As `load`, the elements at a vector of ``pointers``."""
+        type_, flags = llvm_type(dtype, count), self._flags(mask, active, count)
+        places = f"<{count} x ptr>"
+        text = self._w.call(
+            type_,
+            f"llvm.masked.gather.{suffix(dtype, count)}.v{count}p0",
+            f"{places} align {dtype.bytes} {pointers}, {flags.typed}, {type_} zeroinitializer",
+            f"{places}, {flags.type}, {type_}",
+        )
+        return Value(text, dtype, count)
+
     def _parts(
         self, pointer: Pointer, dtype: DType, flags: Value, size: int, on: list[bool]
     ) -> Value:

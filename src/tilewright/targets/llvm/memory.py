@@ -205,8 +205,7 @@ class MemoryMap(AddressMap):
         return self._masked.load(pointer, buffer, active, count, flags)
 
     def _gather(self, address: Address, loads: Loads, mask: Value | bool | None) -> Value:
-        """Run by run of lanes, mostly lane by lane, which on today's x86 is as fast as the gather
-        instruction."""
+        """Run by run of lanes, or by an instruction where that is faster."""
         assert self.lanes is not None
         count = self.lanes.count
         if self.w.dialect.masked_memory:
@@ -262,6 +261,12 @@ class MemoryMap(AddressMap):
     def _lane_by_lane(self, address: Address, loads: Loads, mask: Value | bool | None) -> Value:
         assert self.lanes is not None
         dtype, count = address.buffer.dtype, self.lanes.count
+        apart = lane_places(address, self.lanes, self.exprs) is None
+        if apart and dtype in self.w.dialect.gathers:
+            assert isinstance(self._masked, MaskedInstructions)
+            pointers = self.pointers_of_lanes(address, loads)
+            flags = mask if isinstance(mask, Value) else None
+            return self._masked.gather(pointers, dtype, self.lanes.active, count, flags)
         whole = Value(splat(constant(0, dtype), dtype, count), dtype, count)
         for lane, size, pointer in self.runs(address, loads):
             flags = lanes_of(self.w, mask, lane, size) if isinstance(mask, Value) else None

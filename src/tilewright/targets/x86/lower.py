@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from tilewright.dtypes import f16, f32, f64
+from tilewright.dtypes import f16, f32, f64, s32, s64, u32
 from tilewright.facts import Facts, starting_from
 from tilewright.ir.stmt import Compute, Kernel
 from tilewright.ir.visit import walk_stmts
@@ -54,6 +54,8 @@ def dialect_for(machine: Machine) -> Dialect:
         computes=frozenset({f16} if machine.narrowest <= f16.bytes else ()),
         fuses=frozenset({f32, f64} if "fma" in machine.features else ()),
         stream_fence="llvm.x86.sse.sfence",
+        # (Those of AVX2 need a register of masks, which LLVM replaces by branches.)
+        gathers=frozenset({f32, s32, u32, f64, s64} if "avx512f" in machine.features else ()),
         permute=_PERMUTE if "avx512f" in machine.features else "",
         permute_words=_PERMUTE_WORDS if "avx512bw" in machine.features else "",
         scale=_SCALE if "avx512f" in machine.features else "",

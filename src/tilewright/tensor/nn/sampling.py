@@ -43,8 +43,8 @@ def cubic(a: float) -> Kernel:
 
 @dataclass(frozen=True)
 class Taps:
-    """Which elements along a dim are sampled, and how much each counts: of shape (windows,
-    places..., taps). What lies outside of the dim counts as 0."""
+    """Which elements along a dim are sampled, and how much each counts: of shape (windows, taps,
+    places...), as vectors are of places. What lies outside of the dim counts as 0."""
 
     place: Tensor
     weight: Tensor
@@ -53,12 +53,12 @@ class Taps:
 def taps(where: Tensor, kernel: Kernel, moved: Callable[[Expr], Expr] | None = None) -> Taps:
     """The elements around each of ``where`` (floats, in elements), which ``moved`` (of a place in
     s64) puts elsewhere."""
-    builder, rank = where.builder, where.rank
-    shape = (*where.shape, kernel.taps)
-    low = unary("floor", where.value)
-    step = axis(rank) - kernel.before
+    builder = where.builder
+    shape = (where.shape[0], kernel.taps, *where.shape[1:])
+    value = where.at(axis(0), *axes(where.rank + 1)[2:])
+    low, step = unary("floor", value), axis(1) - kernel.before
     place = cast(s64, low) + step
-    distance = unary("abs", where.value - (low + cast(where.dtype, step)))
+    distance = unary("abs", value - (low + cast(where.dtype, step)))
     weight = kernel.weight(distance)
     if moved is not None:
         place = moved(place)
@@ -72,13 +72,13 @@ def taps(where: Tensor, kernel: Kernel, moved: Callable[[Expr], Expr] | None = N
 def sampled(x: Tensor, along: Sequence[Taps], combiner: str = "add") -> Tensor:
     """Of ``x`` (images, channels, dims...) the combined products of elements and weights: (images,
     channels, places...), for `Taps` along each of the dims."""
-    builder, points = x.builder, along[0].place.shape[1:-1]
+    builder, points = x.builder, along[0].place.shape[2:]
     rank = 2 + len(points)
     index: list[Expr] = [axis(0), axis(1)]
     conditions: list[Expr] = []
     factor: Expr | None = None
     for n, tap in enumerate(along):
-        here = (axis(0), *(axis(2 + k) for k in range(len(points))), axis(rank + n))
+        here = (axis(0), axis(rank + n), *axes(rank)[2:])
         place, weight = tap.place.at(*here), tap.weight.at(*here)
         index.append(place)
         conditions += [place >= 0, place < x.shape[2 + n]]
@@ -86,7 +86,7 @@ def sampled(x: Tensor, along: Sequence[Taps], combiner: str = "add") -> Tensor:
     inside = all_of(conditions)
     assert factor is not None and inside is not None
     value = guarded(x.at(*index), inside, const(0, x.dtype))
-    counts = [tap.place.shape[-1] for tap in along]
+    counts = [tap.place.shape[1] for tap in along]
     shape = (*x.shape[:2], *points, *counts)
     seen = builder.tensor(shape, cast(factor.type, value) * factor)
     initial = builder.splat(identity(combiner, factor.type), factor.type)
