@@ -3,14 +3,16 @@ contiguous in memory, minimum and maximum of floats by their bits, scans of seve
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from functools import partial
 from math import prod
 
 from tilewright.dtypes import tf32
 from tilewright.ir.buffer import Space
 from tilewright.ir.computes import index_variables
-from tilewright.ir.expr import Cast, Const, Expr, Unary, Var
+from tilewright.ir.expr import Binary, Cast, Const, Expr, Unary, Var
 from tilewright.ir.stmt import Allocate, Compute, Kernel
-from tilewright.ir.visit import walk_stmts
+from tilewright.ir.visit import walk, walk_stmts
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import ReductionConfig
 from tilewright.recipes.nests import Nest
@@ -79,6 +81,22 @@ def in_registers(s: KernelSchedule, compute: Compute, kept: list[str]) -> None:
 
     if reduces(compute) and any(v.buffer.space is not Space.PRIVATE for v in compute.outputs):
         s.attempt(steps)
+
+
+def flushed(s: KernelSchedule) -> None:
+    """Exponentials of what is left of a maximum are 0 where they are no normal numbers, as of what
+    a mask adds -100 to."""
+    greatest = {c.out.buffer for c in computes_in(s.kernel) if c.combiner == "max"}
+    for compute in computes_in(s.kernel):
+        held = {operand.var for operand in compute.operands if operand.view.buffer in greatest}
+        if any(_is_left(node, held) for r in compute.results for v in r.values for node in walk(v)):
+            s.attempt(partial(s.flush_powers, compute.name))
+
+
+def _is_left(node: Expr, held: Collection[Expr]) -> bool:
+    """Whether it is the exponential of what is left of one of ``held``."""
+    difference = node.a if isinstance(node, Unary) and node.op == "exp" else None
+    return isinstance(difference, Binary) and difference.op == "sub" and difference.b in held
 
 
 # Points for each result from which on it pays: to make one of three extremes takes ten

@@ -50,7 +50,14 @@ from tilewright.recipes.reducible import (
     shorter,
     whole_dims,
 )
-from tilewright.recipes.reducing import by_bits, carried, rows_together, scanned, widened
+from tilewright.recipes.reducing import (
+    by_bits,
+    carried,
+    flushed,
+    rows_together,
+    scanned,
+    widened,
+)
 from tilewright.recipes.reshaping import with_whole_dims
 from tilewright.recipes.roles import bytes_of, extents, find_compute, known_sizes, steps_of
 from tilewright.recipes.start import Start
@@ -151,6 +158,7 @@ class Reductions(Recipe[ReductionConfig]):
         s.drop_unit_dims()
         s.name_operands()
         without_producers(s)
+        flushed(s)
         s.mark("prepared")
         # Rows of a length that a call passes, or is no whole vectors, would each have a rest.
         if s.kernel.scalars:

@@ -70,6 +70,7 @@ from tilewright.schedule.reductions.compare_bits import compare_bits
 from tilewright.schedule.reductions.divide_late import divide_late
 from tilewright.schedule.reductions.divide_scan import divide_scan
 from tilewright.schedule.reductions.factor_out import factor_out
+from tilewright.schedule.reductions.flush_powers import flush_powers
 from tilewright.schedule.reductions.in_parts import in_parts
 from tilewright.schedule.reductions.online import online
 from tilewright.schedule.reductions.rfactor import rfactor
@@ -345,6 +346,7 @@ class KernelSchedule:
     enclose = as_method(enclose)
     factor_out = as_method(factor_out)
     fill_once = as_method(fill_once)
+    flush_powers = as_method(flush_powers)
     fuse_dims = as_method(fuse_dims)
     guard = as_method(guard)
     hold = as_method(hold)
