@@ -86,7 +86,8 @@ def in_registers(s: KernelSchedule, compute: Compute, kept: list[str]) -> None:
 def flushed(s: KernelSchedule) -> None:
     """Exponentials of what is left of a maximum are 0 where they are no normal numbers, as of what
     a mask adds -100 to."""
-    greatest = {c.out.buffer for c in computes_in(s.kernel) if c.combiner == "max"}
+    results = [r for compute in computes_in(s.kernel) for r in compute.results]
+    greatest = {view.buffer for r in results if r.combiner == "max" for view in r.views}
     for compute in computes_in(s.kernel):
         held = {operand.var for operand in compute.operands if operand.view.buffer in greatest}
         if any(_is_left(node, held) for r in compute.results for v in r.values for node in walk(v)):
