@@ -192,6 +192,12 @@ def test_few_channels_are_not_filled_up_to_tiles() -> None:
     assert isinstance(config, ContractionConfig) and not config.instruction.startswith("tdp")
 
 
+def test_rows_of_a_large_result_are_written_one_after_the_other() -> None:
+    """No second cache holds it: panels of columns would go through it again."""
+    op = tw.convolution("mb1ic16ih112oc96kh1", dtype="bf16", src="nhwc", dst="nhwc")
+    assert config_of(op).order[-1] == "oc"
+
+
 def test_one_row_is_no_tile() -> None:
     """A tile of one row takes as long as one of 16."""
     config, _ = choose.choose(

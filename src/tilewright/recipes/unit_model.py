@@ -97,6 +97,10 @@ def unit_configs(
         block = blocks(shape, rows, tile.get(rows, 1), panels, machine, room)
         if shape.bytes_b <= room:
             block = {}
+        # Rows of a result that no second cache holds are written one after the other.
+        width = tile[lanes] if shape.bytes_c > machine.caches[1] else 0
+        if shape.bytes_b <= room and 0 < width < shape.sizes[lanes]:
+            order = (*(dim for dim in order if dim != lanes), lanes)
         config = ContractionConfig(
             instruction=instruction.name,
             lanes=lanes,
@@ -112,10 +116,12 @@ def unit_configs(
             block=block,
         )
         estimate = unit_estimate(shape, machine, config, instruction, rows)
-        # Within a few percent, the one with the least code: tails are written out.
+        # Within a few percent, the longest runs of such a result, and the least code: tails are
+        # written out.
         by_core = {name: n for name, n in estimate.limits.items() if name != "memory"}
         tails = sum(shape.sizes[dim] % size > 0 for dim, size in tile.items())
-        rank = (round(math.log(max(by_core.values())) / 0.04), tails, sum(by_core.values()))
+        most, total = max(by_core.values()), sum(by_core.values())
+        rank = (round(math.log(most) / 0.04), -width, tails, total)
         ranked.append((rank, config, estimate))
     for _, config, estimate in sorted(ranked, key=lambda entry: entry[0]):
         yield config, estimate
