@@ -347,6 +347,7 @@ def _lowered(
 ) -> None:
     """What is around the instructions: accumulators in registers, so all indices unrolled."""
     copies = copies_of_factors(s.kernel)
+    s.guard_select(root)
     s.lower_computes(
         [INIT, MAIN, root],
         vector=config.lanes,

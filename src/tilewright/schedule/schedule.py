@@ -21,7 +21,7 @@ from tilewright.schedule.groups import Cut, as_contraction, cut
 from tilewright.schedule.loops.compute_at import compute_at
 from tilewright.schedule.loops.enclose import enclose
 from tilewright.schedule.loops.fuse_nests import fuse_nests
-from tilewright.schedule.loops.guard import guard
+from tilewright.schedule.loops.guard import guard, guard_select
 from tilewright.schedule.loops.kinds import set_kind
 from tilewright.schedule.loops.lower import lower_computes, open_nests
 from tilewright.schedule.loops.merge_loops import merge_loops
@@ -349,6 +349,7 @@ class KernelSchedule:
     flush_powers = as_method(flush_powers)
     fuse_dims = as_method(fuse_dims)
     guard = as_method(guard)
+    guard_select = as_method(guard_select)
     hold = as_method(hold)
     fuse_nests = as_method(fuse_nests)
     in_parts = as_method(in_parts)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from operator import is_
 
-from tilewright.ir.expr import Expr, Var, all_of
-from tilewright.ir.stmt import Allocate, Block, Compute, For, If, Kernel, Let, LoopKind, Stmt
-from tilewright.ir.visit import block, reads_memory, variables, with_nested
+from tilewright.facts.affine import Affine, difference
+from tilewright.facts.scope import Facts
+from tilewright.ir.expr import Expr, Select, Var, all_of, conjuncts, const
+from tilewright.ir.stmt import Allocate, Block, Compute, Dim, For, If, Kernel, Let, LoopKind, Stmt
+from tilewright.ir.visit import block, reads_memory, variables, walk, with_nested
 from tilewright.schedule.queries.identity import needed, without
+from tilewright.schedule.queries.place import Place, rewrite_computes
 from tilewright.schedule.records.asks import a_plain_compute, asks
 from tilewright.schedule.records.transform import transform
+from tilewright.simplify import simplify_stmt
 
 # Loops whose iterations share an instruction: a test inside would be a mask again.
 _LANES = frozenset({LoopKind.VECTOR, LoopKind.SUBGROUP, LoopKind.LANE})
@@ -50,6 +54,68 @@ def guard(kernel: Kernel, compute: str) -> Kernel:
     body, conditions = guarding.visit(kernel.body, frozenset())
     body = _tested(conditions, body)
     return kernel if body is kernel.body else replace(kernel, body=body)
+
+
+@transform
+@asks(compute=a_plain_compute)
+def guard_select(kernel: Kernel, compute: str) -> Kernel:
+    """Tests once, before a compute, whether all of its points take the first side of its selects.
+
+        for i_o in 8:
+          compute f(i in 16, j in 64): y[i_o*16 + i, j] = select(j <= i_o*16 + i, x, -inf)
+    ->  guard_select("f")
+        for i_o in 8:
+          if 63 <= i_o * 16:
+            compute f(i in 16, j in 64): y[i_o*16 + i, j] = x
+          else:
+            compute f(i in 16, j in 64): y[i_o*16 + i, j] = select(j <= i_o*16 + i, x, -inf)
+
+    That counts conditions that are linear in the compute's dims and depend on loops or numbers
+    around it. Nothing changes where there is none, or what is known around it decides.
+    """
+
+    def change(stmt: Compute, place: Place) -> Stmt:
+        selects = [node for node in walk(stmt.body) if isinstance(node, Select)]
+        tests = [test for node in selects for test in at_all_points(node.condition, stmt.dims)]
+        tests = [test for test in tests if variables(test) and not reads_memory(test)]
+        test = all_of(dict.fromkeys(tests))
+        if test is None or place.facts.prove(test) is not None:
+            return stmt
+        first = simplify_stmt(stmt, place.facts.assume(test))
+        return stmt if first is stmt else If(test, first, stmt)
+
+    return rewrite_computes(kernel, {compute}, change)
+
+
+def at_some_points(condition: Expr, dims: Sequence[Dim]) -> Iterator[Expr]:
+    """Conditions on what is outside of ``dims``, one of which not holding leaves ``condition`` true
+    at no point."""
+    return _at_ends(condition, dims, greatest=True)
+
+
+def at_all_points(condition: Expr, dims: Sequence[Dim]) -> Iterator[Expr]:
+    """Conditions on what is outside of ``dims`` that say for parts of ``condition`` that they hold
+    at all points."""
+    return _at_ends(condition, dims, greatest=False)
+
+
+def _at_ends(condition: Expr, dims: Sequence[Dim], greatest: bool) -> Iterator[Expr]:
+    """For each part of ``condition`` that is linear, that it holds where the points make it the
+    greatest, or the least."""
+    extents = {dim.var: Facts.empty().bounds(dim.extent)[1] for dim in dims}
+    for part in conjuncts(condition):
+        form = difference(part)
+        if form is None or any(variables(t) & extents.keys() - {t} for t in form.terms):
+            continue
+        inner = [
+            (n, extents[t]) for t, n in form.terms.items() if isinstance(t, Var) and t in extents
+        ]
+        moving = [(n, size) for n, size in inner if (n > 0) is greatest]
+        if any(size is None for _, size in moving):
+            continue
+        end = sum(n * (size - 1) for n, size in moving if size)
+        rest = {term: n for term, n in form.terms.items() if term not in extents}
+        yield const(0) <= Affine(rest, form.constant + end).to_expr()
 
 
 @dataclass(frozen=True)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from tilewright.facts.affine import Affine, difference
-from tilewright.facts.scope import Facts
 from tilewright.ir.buffer import Buffer
-from tilewright.ir.expr import Const, Expr, Select, Var, all_of, conjuncts, const
+from tilewright.ir.expr import Const, Expr, Select, Var, all_of, const
 from tilewright.ir.stmt import Allocate, Block, Compute, Dim, If, Kernel, Stmt, View
 from tilewright.ir.visit import block, variables
+from tilewright.schedule.loops.guard import at_some_points
 from tilewright.schedule.loops.partition import partition
 from tilewright.schedule.loops.tile import Split, on_tile, split_dim
 from tilewright.schedule.queries.access import readdress
@@ -94,7 +93,9 @@ class InParts(ABC):
             if isinstance(part, Allocate):
                 body = self._shortened(body, part.buffer, split)
         if masked is not None:
-            wanted = all_of(_somewhere(self._on_part(masked, split)))
+            on_part = self._on_part(masked, split)
+            assert isinstance(on_part.body, Select)
+            wanted = all_of(at_some_points(on_part.body.condition, on_part.dims))
             body = body if wanted is None else If(wanted, body)
         return loop_nest([split.loop], body)
 
@@ -152,23 +153,3 @@ def _ranges(compute: Compute, view: View) -> list[tuple[bool, Expr] | None]:
         else (None if variables(index) & dims.keys() else (False, index))
         for index in view.index
     ]
-
-
-def _somewhere(compute: Compute) -> Iterator[Expr]:
-    """Conditions on what is outside of ``compute``, one of which not holding leaves none of its
-    points to the first side of its select."""
-    value = compute.body
-    assert isinstance(value, Select)
-    extents = {dim.var: Facts.empty().bounds(dim.extent)[1] for dim in compute.dims}
-    for condition in conjuncts(value.condition):
-        form = difference(condition)
-        if form is None or any(variables(t) & extents.keys() - {t} for t in form.terms):
-            continue
-        terms = {term: n for term, n in form.terms.items() if term in extents}
-        most = [extents[term] for term, n in terms.items() if isinstance(term, Var) and n > 0]
-        steps = [n for n in terms.values() if n > 0]
-        if None in most:
-            continue
-        greatest = sum(n * (size - 1) for n, size in zip(steps, most, strict=True) if size)
-        rest = {term: n for term, n in form.terms.items() if term not in extents}
-        yield const(0) <= Affine(rest, form.constant + greatest).to_expr()
