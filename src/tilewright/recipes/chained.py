@@ -23,7 +23,7 @@ from math import inf, prod
 from tilewright.errors import ScheduleError
 from tilewright.facts.affine import affine, difference
 from tilewright.ir.computes import index_variables
-from tilewright.ir.expr import Select, conjuncts, const, var
+from tilewright.ir.expr import Select, Var, conjuncts, const, var
 from tilewright.ir.stmt import Allocate, Compute, Kernel, LoopKind
 from tilewright.ir.visit import walk_stmts
 from tilewright.machines.machine import Machine
@@ -46,8 +46,9 @@ from tilewright.schedule.schedule import KernelSchedule
 # Rows of a tile: a register tile of the products has a few of them, and what is read for all of
 # them should be read seldom.
 _ROWS = (64, 32, 16, 8, 4, 2, 1)
-# Of what rows are normalized by, so much at a time; less where a mask leaves parts of it out.
-_KEYS, _MASKED = 256, 128
+# Of what rows are normalized by, so much at a time; less where a mask leaves parts of it out, each
+# of which takes as long as so many keys besides: what there is of a row is brought up to date.
+_KEYS, _MASKED, _EACH = 256, (256, 128, 64), 8
 # What parts are multiples of: the vectors of most types.
 _MULTIPLE = 16
 # Rows for which keys and values are read once, about as fast as memory gives them: bytes that are
@@ -266,11 +267,44 @@ def _parts(kernel: Kernel) -> tuple[int, int]:
     if peak is None:
         return 0, 0
     length = _reduced(peak)
-    keys = _even(length, _MASKED if any(map(_compares, computes)) else _KEYS)
+    masked = next(filter(_compares, computes), None)
+    sizes = (_even(length, size) for size in (_MASKED if masked is not None else (_KEYS,)))
+    keys = min(sizes, key=lambda size: (1 + _EACH / size) * _gone_through(masked, peak, size))
     trial = KernelSchedule(kernel)
     _prepare(trial)
     streams = length > keys and trial.attempt(lambda: trial.online(peak.name, keys))
     return (keys if streams else 0), length
+
+
+def _gone_through(masked: Compute | None, peak: Compute, keys: int) -> int:
+    """How much tiles of rows go through of what ``peak`` reduces, in parts of ``keys``: those that
+    the conditions of ``masked`` leave something of, as far as they are linear."""
+    views = [o.view for o in peak.operands if masked and o.view.buffer is masked.out.buffer]
+    length = _reduced(peak)
+    if masked is None or not views:
+        return length
+    kept = index_variables(peak.out)
+    key = next(i for n, i in enumerate(masked.out.index) if views[0].index[n] not in kept)
+    assert isinstance(masked.body, Select)
+    forms = [form for c in conjuncts(masked.body.condition) if (form := difference(c))]
+    forms = [form for form in forms if key in form.terms and len(form.terms) == 2]
+    rows = {term for form in forms for term in form.terms} - {key}
+    names = {term.name for term in rows if isinstance(term, Var)} & extents(masked).keys()
+    if len(rows) != 1 or len(names) != 1:
+        return length
+    (row,), (name,) = rows, names
+    size, total = extents(masked)[name], 0
+    for first in range(0, size, _ROWS[0]):
+        last, low, high = min(first + _ROWS[0], size) - 1, 0, length - 1
+        for form in forms:
+            step, slope = form.terms[key], form.terms[row]
+            most = form.constant + slope * (last if slope > 0 else first)
+            if step < 0:
+                high = min(high, most // -step)
+            else:
+                low = max(low, -(most // step))
+        total += max(0, high // keys - low // keys + 1) * keys
+    return total
 
 
 def _prepare(s: KernelSchedule) -> None:
