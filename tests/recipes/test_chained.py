@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -178,8 +179,33 @@ def test_keys_and_values_are_packed_once_for_a_head() -> None:
     ahead = [s for s in sequence(body) if isinstance(s, For)][:-1]
     packed = {stmt.buffer for stmt in sequence(body) if isinstance(stmt, Allocate)}
     assert len(ahead) == len(packed) == 2
-    assert all(held.shape[:2] == (2, 2) for held in packed)
+    assert all(held.shape[:2] == (2, 4) for held in packed)
     assert not packed & buffers_written(sequence(body)[-1])
+
+
+@pytest.mark.parametrize(
+    ("sizes", "algorithm", "window", "keys"),
+    [
+        ("1x4x128x32:1x4x128x32", "causal", 0, 64),
+        ("1x2x1024x32:1x2x1024x32", "causal", 0, 128),
+        ("1x1x4096x32:1x1x4096x32", "causal", 0, 256),
+        ("1x2x1024x32:1x2x1024x32", "causal", 100, 64),
+        ("1x4x1x32:1x4x1024x32", "lower_right", 0, 256),
+        ("1x2x1024x32:1x2x1024x32", "full", 0, 256),
+    ],
+)
+def test_masked_keys_go_in_parts_that_leave_the_least(
+    sizes: str, algorithm: str, window: int, keys: int
+) -> None:
+    kernel = tw.attention(sizes, algorithm, window=window).kernel()
+    assert recipe._parts(kernel)[0] == keys
+
+
+def test_tiles_before_the_diagonal_have_no_mask() -> None:
+    op = tw.attention("1x4x256x32:1x4x256x32", "causal")
+    text = str(compiled(op).stages["tiles"])
+    assert len(re.findall(r"if .*l_o", text)) > 1
+    assert "else:" in text
 
 
 def test_what_would_take_much_memory_is_packed_in_its_loops(

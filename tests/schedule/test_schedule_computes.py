@@ -23,7 +23,7 @@ from tilewright.schedule.dims.pad import pad
 from tilewright.schedule.dims.split_dim import split_dim
 from tilewright.schedule.dims.unit_dims import drop_unit_dims
 from tilewright.schedule.loops.compute_at import compute_at
-from tilewright.schedule.loops.guard import guard
+from tilewright.schedule.loops.guard import guard, guard_select
 from tilewright.schedule.loops.kinds import set_kind
 from tilewright.schedule.loops.lower import lower_computes
 from tilewright.schedule.loops.merge_loops import merge_loops
@@ -99,6 +99,7 @@ STEPS: dict[str, Step] = {
     "trim": lambda k, r: trim(k, _loop(k, r)),
     "narrow": lambda k, r: narrow(k, _some(k, r)[0], r.choice(_some(k, r)[1]), r.choice((1, 4))),
     "guard": lambda k, r: guard(k, _some(k, r)[0]),
+    "guard_select": lambda k, r: guard_select(k, _some(k, r)[0]),
     "pad": _padded,
     "pad again": _padded,
     "split_dim": lambda k, r: split_dim(k, r.choice(_some(k, r)[1]), r.choice((2, 3)), "da", "db"),
@@ -167,6 +168,7 @@ REFUSING: dict[str, Callable[[Kernel, str, list[str], str], Kernel]] = {
     "compute_at": lambda k, c, d, o: compute_at(k, c, {d[0]: 2}),
     "narrow": lambda k, c, d, o: narrow(k, c, d[0], 1),
     "guard": lambda k, c, d, o: guard(k, c),
+    "guard_select": lambda k, c, d, o: guard_select(k, c),
     "pad": lambda k, c, d, o: pad(k, c, {d[0]: 64}),
     "split_dim": lambda k, c, d, o: split_dim(k, d[0], 2, "da", "db"),
     "fuse_dims": lambda k, c, d, o: fuse_dims(k, d[:2], "both"),

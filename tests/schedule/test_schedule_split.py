@@ -1,4 +1,4 @@
-"""split_dim and guard: golden texts, results (interpreted and compiled), refusals."""
+"""split_dim, guard and guard_select: golden texts, results (interpreted and compiled), refusals."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tilewright.problems import ConvProblem, Direction
 from tilewright.schedule.dims.split_dim import split_dim
 from tilewright.schedule.dims.unit_dims import drop_unit_dims
 from tilewright.schedule.loops.compute_at import compute_at
-from tilewright.schedule.loops.guard import guard
+from tilewright.schedule.loops.guard import guard, guard_select
 from tilewright.schedule.loops.kinds import set_kind
 from tilewright.schedule.loops.lower import lower_computes
 from tilewright.schedule.loops.partition import partition
@@ -389,3 +389,44 @@ def test_compiled_backward_data(sizes: dict[str, int], taps_unrolled: bool) -> N
     equal(naive, kernel)
     _compiled(kernel)([actual[p.name] for p in kernel.params], threads=2)
     np.testing.assert_array_equal(actual["src"], expected["src"])
+
+
+MASKED = """
+kernel masked(in x: f32[24, 20], out y: f32[24, 20]):
+  compute counted(i in 24, j in 20):
+    y[i, j] = select(CONDITION, x[i, j], -inf)
+"""
+
+
+def test_a_select_is_tested_once_for_a_tile() -> None:
+    naive = parse_kernel(MASKED.replace("CONDITION", "j <= i"))
+    kernel = guard_select(tile(naive, "counted", {"i": 4, "j": 5}), "counted")
+    equal(naive, kernel)
+    assert guard_select(kernel, "counted") is kernel
+    assert to_text(kernel).endswith(
+        """\
+  for i_o in 6:
+    for j_o in 4:
+      if j_o * 5 + 3 < i_o * 4:
+        compute counted(i in 4, j in 5):
+          y[i + i_o * 4, j + j_o * 5] = x[i + i_o * 4, j + j_o * 5]
+      else:
+        compute counted(i in 4, j in 5):
+          y[i + i_o * 4, j + j_o * 5] = select(j + j_o * 5 <= i + i_o * 4, x[i + i_o * 4, j + j_o * 5], -inf)
+"""  # noqa: E501
+    )
+
+
+def test_both_ends_of_a_window_are_tested() -> None:
+    naive = parse_kernel(MASKED.replace("CONDITION", "j <= i and i < j + 9"))
+    kernel = guard_select(tile(naive, "counted", {"i": 4, "j": 4}), "counted")
+    equal(naive, kernel)
+    (test,) = (s.condition for s in walk_stmts(kernel.body) if isinstance(s, If))
+    assert str(test) == "j_o < i_o and i_o < j_o + 2"
+
+
+@pytest.mark.parametrize("condition", ["x[i, j] < 0.5", "j * i < 9", "j < 12"])
+def test_selects_that_no_place_decides_stay(condition: str) -> None:
+    """What memory says, what is not linear, and what is known for each tile or for none."""
+    kernel = tile(parse_kernel(MASKED.replace("CONDITION", condition)), "counted", {"i": 4})
+    assert guard_select(kernel, "counted") is kernel

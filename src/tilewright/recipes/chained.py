@@ -46,9 +46,10 @@ from tilewright.schedule.schedule import KernelSchedule
 # Rows of a tile: a register tile of the products has a few of them, and what is read for all of
 # them should be read seldom.
 _ROWS = (64, 32, 16, 8, 4, 2, 1)
-# Of what rows are normalized by, so much at a time; less where a mask leaves parts of it out, each
-# of which takes as long as so many keys besides: what there is of a row is brought up to date.
-_KEYS, _MASKED, _EACH = 256, (256, 128, 64), 8
+# Of what rows are normalized by, so much at a time; where a mask leaves parts of it out, what
+# leaves the least to do: a part takes as long as so many keys besides, as it brings what there is
+# of rows up to date. Of gradients, so much.
+_KEYS, _MASKED, _EACH, _COLUMNS = 256, (256, 128, 64), 8, 128
 # What parts are multiples of: the vectors of most types.
 _MULTIPLE = 16
 # Rows for which keys and values are read once, about as fast as memory gives them: bytes that are
@@ -346,7 +347,7 @@ def _crossed_tiles(kernel: Kernel, chain: Crossed) -> ChainedConfig:
     sizes = extents(next(compute for compute in computes_in(kernel) if compute.name == chain.first))
     rows = max(sizes[name] for name in chain.rows)
     most = max(size for size in _ROWS if size <= rows)
-    return ChainedConfig(_even(rows, most), _even(sizes[chain.columns], _MASKED))
+    return ChainedConfig(_even(rows, most), _even(sizes[chain.columns], _COLUMNS))
 
 
 def _reduced(compute: Compute) -> int:
