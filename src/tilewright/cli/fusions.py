@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tilewright.cli.files import read_text
-from tilewright.cli.knobs import Knobs, nothing_to_do, refuse_options
+from tilewright.cli.knobs import Knobs, Showing, nothing_to_do, refuse_options
 from tilewright.errors import ProblemError, one_of
 from tilewright.recipes.fusing import Fused, fuse
 from tilewright.schedule.fusion.members import Fusion
@@ -15,18 +15,11 @@ from tilewright.targets.registry import find_target
 _STAGES = ("fusion", "report", "kernel")
 
 
-def show_fusions(
-    knobs: Knobs,
-    stage: str,
-    page: Path | None,
-    legal: bool,
-    measure: bool,
-    json_file: Path | None,
-) -> None:
+def show_fusions(knobs: Knobs, showing: Showing) -> None:
     """Carries out ``tilewright show fusion``. Raises `ProblemError` for options that fusions have
     not, `ParseError` for a file that is no fusion, and `FusionError` for one that means nothing."""
-    options = {"page": page, "legal": legal, "measure": measure, "json": json_file}
-    refused = [*knobs.texts, *(name for name, is_set in options.items() if is_set)]
+    stage = showing.stage
+    refused = [*knobs.texts, *showing.named("page", "legal", "measure", "json")]
     refused += knobs.given("batch", "config", "set", "constant", "contents")
     refuse_options("fusion", refused, why="it is for one kernel", cure="show the fused kernel")
     if stage not in ("", "all", *_STAGES):

@@ -18,7 +18,7 @@ import typer
 from tilewright.cli.checking import verdicts_file
 from tilewright.cli.files import open_output
 from tilewright.cli.graph_files import GraphCase, Refused, graphs_of, only
-from tilewright.cli.knobs import Knobs, Place, refuse_options
+from tilewright.cli.knobs import Knobs, Place, Showing, refuse_options
 from tilewright.cli.loading import BAD_INPUT
 from tilewright.cli.progress import progress
 from tilewright.errors import ProblemError, TilewrightError, UnsupportedError, one_of
@@ -156,26 +156,19 @@ def compiled(knobs: Knobs, case: GraphCase, on: Place = Place.DEVICE) -> Verifia
     return compile_graph(case.graph, knobs.target, knobs.threads, knobs.constant)
 
 
-def show_graphs(
-    knobs: Knobs,
-    stage: str,
-    page: Path | None,
-    legal: bool,
-    measure: bool,
-    json_file: Path | None,
-) -> None:
+def show_graphs(knobs: Knobs, showing: Showing) -> None:
     """Carries out ``tilewright show graph``."""
+    stage = showing.stage
     refuse_options(
         "graph",
-        (name for name, is_set in {"page": page, "legal": legal}.items() if is_set),
+        showing.named("page", "legal"),
         why="a graph is many kernels",
         cure="print them by --stage kernels, and show one by kernel FILE",
     )
     if stage != "groups":
-        options = {"measure": measure, "json": json_file}
         refuse_options(
             "graph",
-            (name for name, is_set in options.items() if is_set),
+            showing.named("measure", "json"),
             why="it is about groups",
             cure="add --stage groups",
         )
@@ -184,12 +177,12 @@ def show_graphs(
             f"there is no stage {stage!r}", where="--stage", cure=one_of(stage, ("all", *_STAGES))
         )
     with ExitStack() as stack:
-        output = open_output(stack, json_file, "--json")
+        output = open_output(stack, showing.json, "--json")
         figures: list[dict[str, Any]] = []
         for case in only(list(graphs_of(knobs))):
             print(f"# {case.arguments()}")
             if stage == "groups":
-                groups, sizes = _groups(knobs, case, measure)
+                groups, sizes = _groups(knobs, case, showing.measure)
                 print(f"{_set_to(sizes)}{groups}")
                 title = {"graph": case.arguments(), "sizes": dict(sizes)}
                 figures.append(title | asdict(groups))

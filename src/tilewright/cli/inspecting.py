@@ -17,7 +17,7 @@ from tilewright.cli.arrays import load_array, raw, typed
 from tilewright.cli.cases import cases_of, what_of
 from tilewright.cli.checking import compile_case, repeat
 from tilewright.cli.files import OutputFile, make_folder, open_output
-from tilewright.cli.knobs import Knobs, refuse_options
+from tilewright.cli.knobs import Knobs, Showing, refuse_options
 from tilewright.cli.overview import overview_of, with_remarks
 from tilewright.engine import CompiledKernel
 from tilewright.engine.request import request_of
@@ -47,19 +47,12 @@ from tilewright.testing.kernel_case import KernelCase
 _COLUMN = 64
 
 
-def show_kernels(
-    knobs: Knobs,
-    stage: str,
-    page: Path | None,
-    legal: bool,
-    measure: bool,
-    json_file: Path | None,
-) -> None:
+def show_kernels(knobs: Knobs, showing: Showing) -> None:
     """Carries out ``tilewright show``."""
-    if measure:
-        why, cure = "it has no groups", "time it by tilewright bench"
-        refuse_options(knobs.driver, ["measure"], why, cure)
-    if json_file is not None and stage != "cost":
+    stage, page, legal = showing.stage, showing.page, showing.legal
+    why, cure = "it has no groups", "time it by tilewright bench"
+    refuse_options(knobs.driver, showing.named("measure"), why, cure)
+    if showing.json is not None and stage != "cost":
         raise ProblemError(
             "--json is for the cost", where="--json", cure="write --stage cost --json FILE"
         )
@@ -77,7 +70,7 @@ def show_kernels(
         )
     with ExitStack() as stack:
         output = open_output(stack, page, "--page")
-        figures = open_output(stack, json_file, "--json")
+        figures = open_output(stack, showing.json, "--json")
         costs: list[dict[str, Any]] = []
         for case in cases:
             trace = None if output is None else Trace()

@@ -67,6 +67,22 @@ class Place(Enum):
 
 
 @dataclass(frozen=True)
+class Showing:
+    """The options of ``tilewright show`` besides: the stage ("": all of them), the files to write,
+    and whether to say what is legal and to time groups."""
+
+    stage: str = ""
+    page: Path | None = None
+    json: Path | None = None
+    legal: bool = False
+    measure: bool = False
+
+    def named(self, *names: str) -> list[str]:
+        """Those of ``names`` that are set."""
+        return [name for name in names if getattr(self, name)]
+
+
+@dataclass(frozen=True)
 class Knobs:
     """The values of the shared options. ``texts``: those of `DEFAULTS` that were given; ``sets``
     are names of sets of problems, or a kernel's scalars with their values; ``schedule`` is the file

@@ -13,7 +13,7 @@ import typer
 
 from tilewright.cli import completing
 from tilewright.cli.completing import FUSION, GRAPH
-from tilewright.cli.knobs import Knobs, Place, with_knobs
+from tilewright.cli.knobs import Knobs, Place, Showing, with_knobs
 from tilewright.cli.loading import loading
 from tilewright.errors import ProblemError
 
@@ -205,7 +205,7 @@ def show_command(
             from tilewright.cli.fusions import show_fusions as show
         else:
             from tilewright.cli.inspecting import show_kernels as show
-    show(knobs, stage, page, legal, measure, json_file)
+    show(knobs, Showing(stage, page, json_file, legal, measure))
 
 
 @with_knobs
