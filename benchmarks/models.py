@@ -195,8 +195,13 @@ def trained(name: str, values: argparse.Namespace) -> dict[str, Any]:
         return torch.autograd.grad(loss, used, allow_unused=True)
 
     def joined(gradients: Any) -> Any:
-        """Gradients, end to end, as one vector."""
-        return torch.cat([value.flatten() for value in gradients if value is not None])
+        """Gradients, end to end, as one vector; 0 of what the result does not depend on, which
+        some leave out."""
+        parameters = (value for value in model.parameters() if value.requires_grad)
+        pairs = zip(gradients, parameters, strict=True)
+        return torch.cat(
+            [(torch.zeros_like(p) if value is None else value).flatten() for value, p in pairs]
+        )
 
     double = {key: _as(torch.float64, value) for key, value in inputs.items()}
     wanted = joined(step(model.double(), weights.double(), double))
