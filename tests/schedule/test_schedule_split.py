@@ -424,7 +424,9 @@ def test_both_ends_of_a_window_are_tested() -> None:
     assert str(test) == "j_o < i_o and i_o < j_o + 2"
 
 
-@pytest.mark.parametrize("condition", ["x[i, j] < 0.5", "j * i < 9", "j < 12"])
+@pytest.mark.parametrize(
+    "condition", ["x[i, j] < 0.5", "bitcast(s32, x[i, j]) < 0", "j * i < 9", "j < 12"]
+)
 def test_selects_that_no_place_decides_stay(condition: str) -> None:
     """What memory says, what is not linear, and what is known for each tile or for none."""
     kernel = tile(parse_kernel(MASKED.replace("CONDITION", condition)), "counted", {"i": 4})

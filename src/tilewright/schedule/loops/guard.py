@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from operator import is_
 
+from tilewright.dtypes import s64
 from tilewright.facts.affine import Affine, difference
 from tilewright.facts.scope import Facts
 from tilewright.ir.expr import Expr, Select, Var, all_of, conjuncts, const
@@ -100,12 +101,14 @@ def at_all_points(condition: Expr, dims: Sequence[Dim]) -> Iterator[Expr]:
 
 
 def _at_ends(condition: Expr, dims: Sequence[Dim], greatest: bool) -> Iterator[Expr]:
-    """For each part of ``condition`` that is linear, that it holds where the points make it the
-    greatest, or the least."""
+    """For each part of ``condition`` that is linear in indices, that it holds where the points make
+    it the greatest, or the least."""
     extents = {dim.var: Facts.empty().bounds(dim.extent)[1] for dim in dims}
     for part in conjuncts(condition):
         form = difference(part)
-        if form is None or any(variables(t) & extents.keys() - {t} for t in form.terms):
+        if form is None or any(t.type is not s64 for t in form.terms):
+            continue
+        if any(variables(t) & extents.keys() - {t} for t in form.terms):
             continue
         inner = [
             (n, extents[t]) for t, n in form.terms.items() if isinstance(t, Var) and t in extents
