@@ -149,8 +149,9 @@ def test_what_is_no_code_yet_is_refused() -> None:
 schedule.stage("main", "a", shape="box", space=Space.WORKGROUP)
 schedule.lower_computes()
 """
-    with pytest.raises(ScheduleError, match=r"a workgroup shares 3840 bytes[^$]*x86-avx2 has 0"):
-        tw.compile(OP, "x86:avx2", schedule=steps)
+    check(tw.compile(OP, "x86:avx2", schedule=steps))  # a thread's memory
+    with pytest.raises(ScheduleError, match=r"a workgroup shares [^$]*spirv-gpu has"):
+        tw.compile(tw.matmul("256x256:256x256"), "spirv:gpu", schedule=steps)
 
 
 def test_what_is_no_schedule_is_refused() -> None:

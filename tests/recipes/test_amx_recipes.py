@@ -221,8 +221,11 @@ def test_tiles_of_more_shapes_than_there_are_go_apart(rows: int) -> None:
     """What has no tile of its shape left in a function gets one of its own."""
     sizes = f"1x2x{rows}x64"
     op = tw.attention(f"{sizes}:{sizes}", "full", dtype=tw.bf16)
-    text = tw.compile(op, target="x86:amx", threads=1).source("asm")
+    kernel = tw.compile(op, target="x86:amx", threads=1)
+    text = kernel.source("asm")
     assert text.count("tdpbf16ps") > 8 and re.search(r"call\w*\s+tiles_", text)
+    replayed = tw.compile(op, target="x86:amx", threads=1, schedule=kernel.source("schedule"))
+    assert replayed.source("asm") == text
     if "amx-bf16" not in find_target("x86").machine.features:
         return
     generator = np.random.default_rng(0)

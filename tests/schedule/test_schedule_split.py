@@ -425,7 +425,7 @@ def test_both_ends_of_a_window_are_tested() -> None:
 
 
 @pytest.mark.parametrize(
-    "condition", ["x[i, j] < 0.5", "bitcast(s32, x[i, j]) < 0", "j * i < 9", "j < 12"]
+    "condition", ["x[i, j] < 0.5", "bitcast(s32, x[i, j]) < s32(0)", "j * i < 9", "j < 12"]
 )
 def test_selects_that_no_place_decides_stay(condition: str) -> None:
     """What memory says, what is not linear, and what is known for each tile or for none."""
