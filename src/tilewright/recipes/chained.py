@@ -46,10 +46,11 @@ from tilewright.schedule.schedule import KernelSchedule
 # Rows of a tile: a register tile of the products has a few of them, and what is read for all of
 # them should be read seldom.
 _ROWS = (64, 32, 16, 8, 4, 2, 1)
-# Of what rows are normalized by, so much at a time; where a mask leaves parts of it out, what
-# leaves the least to do: a part takes as long as so many keys besides, as it brings what there is
-# of rows up to date. Of gradients, so much.
-_KEYS, _MASKED, _EACH, _COLUMNS = 256, (256, 128, 64), 8, 128
+# Keys in a part, without a mask. With one that leaves parts out, the size that leaves the least to
+# do, where each part takes as long as some keys more: it brings sums and maxima of rows up to date.
+_KEYS, _MASKED, _PER_PART = 256, (256, 128, 64), 8
+# Columns in a part, of gradients.
+_COLUMNS = 128
 # What parts are multiples of: the vectors of most types.
 _MULTIPLE = 16
 # Rows for which keys and values are read once, about as fast as memory gives them: bytes that are
@@ -270,7 +271,7 @@ def _parts(kernel: Kernel) -> tuple[int, int]:
     length = _reduced(peak)
     masked = next(filter(_compares, computes), None)
     sizes = (_even(length, size) for size in (_MASKED if masked is not None else (_KEYS,)))
-    keys = min(sizes, key=lambda size: (1 + _EACH / size) * _gone_through(masked, peak, size))
+    keys = min(sizes, key=lambda size: (1 + _PER_PART / size) * _gone_through(masked, peak, size))
     trial = KernelSchedule(kernel)
     _prepare(trial)
     streams = length > keys and trial.attempt(lambda: trial.online(peak.name, keys))
