@@ -161,11 +161,7 @@ def measured(name: str, values: argparse.Namespace) -> dict[str, Any]:
                 sides[peer] = call
             except Exception as error:  # whatever a peer raises
                 results["refused"][peer] = f"{type(error).__name__}: {error}"
-        if values.seconds:
-            batch = processor_time if threads == 1 and not values.peer else None
-            times = measure(sides, seconds=values.seconds, threads=threads, batch=batch)
-            results["seconds"] = {side: value.median for side, value in times.times.items()}
-            results["noise"] = list(times.noise)
+        results |= steady(sides, values, by_processor=threads == 1 and not values.peer)
         if values.calls:
             results["calls"] = values.calls
             results["resident_bytes"] = grown(sides["ours"], values.calls)
@@ -173,6 +169,18 @@ def measured(name: str, values: argparse.Namespace) -> dict[str, Any]:
         memory = {"arena_bytes": program.arena.bytes, "live_bytes": program.arena.live}
         return results | reported() | memory
     return results | reported()
+
+
+def steady(
+    sides: dict[str, Callable[[], object]], values: argparse.Namespace, by_processor: bool = False
+) -> dict[str, Any]:
+    """The medians of all sides in turns, and what speaks against them; nothing for no seconds."""
+    if not values.seconds:
+        return {}
+    batch = processor_time if by_processor else None
+    times = measure(sides, seconds=values.seconds, threads=values.threads[0], batch=batch)
+    seconds = {side: value.median for side, value in times.times.items()}
+    return {"seconds": seconds, "noise": list(times.noise)}
 
 
 def off(result: Any, wanted: Any) -> float:
@@ -228,11 +236,7 @@ def trained(name: str, values: argparse.Namespace) -> dict[str, Any]:
     if values.peer:
         inductor = torch.compile(model)
         sides["inductor"] = lambda: step(inductor, weights, inputs)
-    if values.seconds:
-        times = measure(sides, seconds=values.seconds, threads=threads)
-        results["seconds"] = {side: value.median for side, value in times.times.items()}
-        results["noise"] = list(times.noise)
-    return results
+    return results | steady(sides, values)
 
 
 def exported(
