@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Times whole models by `torch.compile(model, backend="tilewright")` beside PyTorch itself.
 
-Networks of `transformers`, with random weights that are frozen, f32 or bf16, a batch of one: a
-picture of 224x224, 128 tokens, a token (of Llama), 30 s of sound. Of each: how far off f64 it is,
-how long the first call takes (with an empty cache, and again in a new process), steady times of all
-sides, what lies between the steps of the program beside what must, which ops stay with PyTorch, and
-how the process grows over many calls. ``--training`` measures a step instead, forward and
-backward, in f32; its error is that of all gradients, wrong if it is twice that of PyTorch's own.
+Networks of `transformers`, and DenseNet, with random weights that are frozen, f32 or bf16, a batch
+of one: a picture of 224x224, 128 tokens, a token (of Llama), 30 s of sound. Of each: how far off
+f64 it is, how long the first call takes (with an empty cache, and again in a new process), steady
+times of all sides, what lies between the steps of the program beside what must, which ops stay with
+PyTorch, and how the process grows over many calls. ``--training`` measures a step instead, forward
+and backward, in f32; its error is that of all gradients, wrong if it is twice that of PyTorch's
+own.
 
 One thread is timed by its processor time, several, and one beside peers that start threads of their
 own, by the clock on the wall. The ratio is the fastest peer's time over ours: above 1, we are
@@ -73,6 +74,7 @@ MODELS: dict[str, tuple[str, str, dict[str, Any]]] = {
         {"width_coefficient": 1.0, "depth_coefficient": 1.0, "hidden_dim": 1280}
         | {"initializer_range": 0.2},
     ),
+    "DenseNet-121": ("", "", {}),
     "RegNet-Y-4GF": ("RegNetConfig", "RegNetForImageClassification", {}),
     "T5-small": ("T5Config", "T5EncoderModel", {}),
     "Whisper-tiny": ("WhisperConfig", "WhisperEncoder", {}),
@@ -95,6 +97,10 @@ def model_of(torch: Any, name: str) -> tuple[Any, dict[str, Any]]:
     import transformers
 
     torch.manual_seed(0)
+    if name == "DenseNet-121":
+        from densenet import DenseNet121
+
+        return DenseNet121().eval(), {"pixel_values": torch.randn(1, 3, 224, 224)}
     config_name, class_name, changes = MODELS[name]
     config = getattr(transformers, config_name)(**changes)
     config.use_cache = False
