@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from tilewright.dtypes import DType, s64
 from tilewright.ir.expr import Expr, as_expr, cast, const, maximum, minimum
@@ -21,6 +22,7 @@ Pairs = Sequence[tuple[int, int]]
 def pooled(x: Tensor, windows: Sequence[Window], combiner: str) -> Tensor:
     """Windows of the last dims by a named combiner, from its identity on."""
     first = x.rank - len(windows)
+    windows = [_inside(*pair) for pair in zip(windows, x.shape[first:], strict=True)]
     return reduce_window(
         [x],
         [x.builder.splat(identity(combiner, x.dtype), x.dtype)],
@@ -31,6 +33,23 @@ def pooled(x: Tensor, windows: Sequence[Window], combiner: str) -> Tensor:
         base_dilations=[1] * first + [window.base for window in windows],
         dilations=[1] * first + [window.dilation for window in windows],
     )[0]
+
+
+def _inside(window: Window, size: int) -> Window:
+    """``window`` without the first and last taps that no place of it has inside of ``size``
+    elements, such as those of a window that is larger."""
+    # (Open sizes are integers of another class.)
+    if window.base != 1 or type(size) is not int or window.positions(size) == 0:
+        return window
+    step, last = window.dilation, (window.positions(size) - 1) * window.stride
+    before = min(max(0, -(-(window.low - last) // step)), window.taps - 1)
+    after = min(max(0, window.taps - 1 - (size - 1 + window.low) // step), window.taps - 1 - before)
+    return replace(
+        window,
+        taps=window.taps - before - after,
+        low=window.low - before * step,
+        high=window.high - after * step,
+    )
 
 
 def greatest_of_windows(
