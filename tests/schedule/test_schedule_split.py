@@ -425,9 +425,22 @@ def test_both_ends_of_a_window_are_tested() -> None:
 
 
 @pytest.mark.parametrize(
-    "condition", ["x[i, j] < 0.5", "bitcast(s32, x[i, j]) < s32(0)", "j * i < 9", "j < 12"]
+    "condition",
+    [
+        "x[i, j] < 0.5",
+        "bitcast(s32, x[i, j]) < s32(0)",
+        "j * i < 9",
+        "j < 12",
+    ],
 )
 def test_selects_that_no_place_decides_stay(condition: str) -> None:
     """What memory says, what is not linear, and what is known for each tile or for none."""
     kernel = tile(parse_kernel(MASKED.replace("CONDITION", condition)), "counted", {"i": 4})
+    assert guard_select(kernel, "counted") is kernel
+
+
+def test_what_an_element_is_decides_for_that_one_only() -> None:
+    text = MASKED.replace("    y[i, j] =", "    v = x[i, j]\n    y[i, j] =")
+    text = text.replace("CONDITION, x[i, j]", "bitcast(s64, f64(v)) < 0, v")
+    kernel = parse_kernel(text)
     assert guard_select(kernel, "counted") is kernel

@@ -78,7 +78,9 @@ def guard_select(kernel: Kernel, compute: str) -> Kernel:
     def change(stmt: Compute, place: Place) -> Stmt:
         selects = [node for node in walk(stmt.body) if isinstance(node, Select)]
         tests = [test for node in selects for test in at_all_points(node.condition, stmt.dims)]
-        tests = [test for test in tests if variables(test) and not reads_memory(test)]
+        elements = {operand.var for operand in stmt.operands}
+        tests = [t for t in tests if variables(t) and not variables(t) & elements]
+        tests = [test for test in tests if not reads_memory(test)]
         test = all_of(dict.fromkeys(tests))
         if test is None or place.facts.prove(test) is not None:
             return stmt
