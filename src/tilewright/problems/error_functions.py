@@ -107,8 +107,8 @@ def erfc(x: Expr) -> Expr:
 
 
 def _wave(size: Expr) -> Expr:
-    """exp(-size * size), whose rounding would count as often as it is great: of a part with few
-    digits, whose square is exact, and of the rest, of which f32 needs few powers."""
+    """exp(-size * size) by two factors, as an error of the square would be multiplied by its size:
+    the square of a part with few digits is exact, and of the rest, f32 needs few powers."""
     part = unary("round", size * number(128.0, size)) * number(1 / 128, size)
     rest = (part - size) * (part + size)
     powers = [1.0 / math.factorial(n) for n in range(_POWERS, -1, -1)]

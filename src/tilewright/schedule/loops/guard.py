@@ -10,7 +10,7 @@ from tilewright.dtypes import s64
 from tilewright.facts.affine import Affine, difference
 from tilewright.facts.scope import Facts
 from tilewright.ir.expr import Expr, Select, Var, all_of, conjuncts, const
-from tilewright.ir.stmt import Allocate, Block, Compute, Dim, For, If, Kernel, Let, LoopKind, Stmt
+from tilewright.ir.stmt import Allocate, Block, Compute, For, If, Kernel, Let, LoopKind, Stmt
 from tilewright.ir.visit import block, reads_memory, variables, walk, with_nested
 from tilewright.schedule.queries.identity import needed, without
 from tilewright.schedule.queries.place import Place, rewrite_computes
@@ -77,10 +77,8 @@ def guard_select(kernel: Kernel, compute: str) -> Kernel:
 
     def change(stmt: Compute, place: Place) -> Stmt:
         selects = [node for node in walk(stmt.body) if isinstance(node, Select)]
-        tests = [test for node in selects for test in at_all_points(node.condition, stmt.dims)]
-        elements = {operand.var for operand in stmt.operands}
-        tests = [t for t in tests if variables(t) and not variables(t) & elements]
-        tests = [test for test in tests if not reads_memory(test)]
+        tests = [test for node in selects for test in at_all_points(node.condition, stmt)]
+        tests = [test for test in tests if variables(test) and not reads_memory(test)]
         test = all_of(dict.fromkeys(tests))
         if test is None or place.facts.prove(test) is not None:
             return stmt
@@ -90,25 +88,28 @@ def guard_select(kernel: Kernel, compute: str) -> Kernel:
     return rewrite_computes(kernel, {compute}, change)
 
 
-def at_some_points(condition: Expr, dims: Sequence[Dim]) -> Iterator[Expr]:
-    """Conditions on what is outside of ``dims``, one of which not holding leaves ``condition`` true
-    at no point."""
-    return _at_ends(condition, dims, greatest=True)
+def at_some_points(condition: Expr, compute: Compute) -> Iterator[Expr]:
+    """Necessary conditions, on what is outside of ``compute``, for ``condition`` to hold at any of
+    its points."""
+    return _at_ends(condition, compute, greatest=True)
 
 
-def at_all_points(condition: Expr, dims: Sequence[Dim]) -> Iterator[Expr]:
-    """Conditions on what is outside of ``dims`` that say for parts of ``condition`` that they hold
-    at all points."""
-    return _at_ends(condition, dims, greatest=False)
+def at_all_points(condition: Expr, compute: Compute) -> Iterator[Expr]:
+    """Conditions, on what is outside of ``compute``, under which parts of ``condition`` hold at all
+    of its points."""
+    return _at_ends(condition, compute, greatest=False)
 
 
-def _at_ends(condition: Expr, dims: Sequence[Dim], greatest: bool) -> Iterator[Expr]:
+def _at_ends(condition: Expr, compute: Compute, greatest: bool) -> Iterator[Expr]:
     """For each part of ``condition`` that is linear in indices, that it holds where the points make
-    it the greatest, or the least."""
-    extents = {dim.var: Facts.empty().bounds(dim.extent)[1] for dim in dims}
+    it the greatest, or the least. Elements that the compute reads are nothing outside of it."""
+    extents = {dim.var: Facts.empty().bounds(dim.extent)[1] for dim in compute.dims}
+    elements = {operand.var for operand in compute.operands}
     for part in conjuncts(condition):
         form = difference(part)
-        if form is None or any(t.type is not s64 for t in form.terms):
+        if form is None or variables(part) & elements:
+            continue
+        if any(t.type is not s64 for t in form.terms):
             continue
         if any(variables(t) & extents.keys() - {t} for t in form.terms):
             continue

@@ -95,7 +95,7 @@ class InParts(ABC):
         if masked is not None:
             on_part = self._on_part(masked, split)
             assert isinstance(on_part.body, Select)
-            wanted = all_of(at_some_points(on_part.body.condition, on_part.dims))
+            wanted = all_of(at_some_points(on_part.body.condition, on_part))
             body = body if wanted is None else If(wanted, body)
         return loop_nest([split.loop], body)
 
